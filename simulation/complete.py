@@ -58,8 +58,7 @@ def without_extras(request: CompletionRequest) -> None:
     if request.logprob_token_ids is not None:
         message = "Unrecognized request argument supplied: logprob_token_ids"
         raise BadRequest(message, param="logprob_token_ids")
-    request.return_token_ids = request.return_tokens_as_token_ids = None
-    request.add_special_tokens, request.include_stop_str_in_output, request.priority = True, False, 0
+    request.add_special_tokens, request.return_tokens_as_token_ids, request.priority = True, None, 0
 
 
 def complete(request: CompletionRequest, engine: Engine) -> tuple[protocol.CompletionResponse, list[batch.Sequence]]:
@@ -81,9 +80,6 @@ def complete(request: CompletionRequest, engine: Engine) -> tuple[protocol.Compl
                 choice, ids = _answer(request, situation, len(choices), seed + number)
             else:
                 choice, ids = _write(request, situation, len(choices), most, seed, number)
-            if request.return_token_ids:
-                choice.token_ids = list(ids)
-                choice.prompt_token_ids = tokenizer.unpack(prompt.tokens.data)
             choices.append(choice)
             generated += len(ids)
             output = tokenizer.pack(ids)
@@ -108,8 +104,6 @@ def _write(
         logprobs = protocol.completion_logprobs(
             request, ids, [{token: _fluency(token)} | others for token in ids], tokenizer.token_text
         )
-    if request.include_stop_str_in_output:
-        text += reason or ""
     return Choice(index, text, logprobs, finish, reason), ids
 
 

@@ -2,7 +2,6 @@
 
 from simulation import MODEL
 from simulation.batch import Batch
-from simulation.cache import BLOCK
 from weavegen.nano.counters import MetricsPage
 
 
@@ -14,9 +13,6 @@ def text(batch: Batch) -> str:
         running=len(batch.running),
         waiting=len(batch.waiting),
         usage=batch.usage,
-        blocks=load.cache_tokens // BLOCK,
-        block_size=BLOCK,
-        prefix_caching=load.prefix_cache,
     )
     page.add("sim:slots", "gauge", "Sequences that the SIMULATION runs at once.", load.slots)
     page.add(

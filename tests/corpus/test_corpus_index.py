@@ -15,12 +15,11 @@ from rank_bm25 import BM25Okapi
 from typer.testing import CliRunner
 
 import tasks.periodic
-from weavegen import search
 from weavegen.cli.app import app
 from weavegen.engine.enqueueing import BOOTSTRAPS
 from weavegen.errors import UsageError
 from weavegen.kernel.steps import Execute, Retrieve
-from weavegen.search import corpus_index, indexing
+from weavegen.search import corpus_index, indexing, retrieval
 from weavegen.search.corpus_index import Memory, Scope
 from weavegen.search.examples import read
 from weavegen.search.postings import unpack_histogram
@@ -449,7 +448,7 @@ def test_an_agents_memory_covers_its_job_or_everything(db: sa.Engine) -> None:
     def retrieved(**values: object) -> set[int]:
         step = Retrieve(query="zeppelin", before=60, top_k_hits=25, least_score=1.0, limit=3, **values)  # type: ignore[arg-type]
         with db.connect() as conn:
-            return {hit.id for hit in search.search(conn, 1, step)}
+            return {hit.id for hit in retrieval.search(conn, 1, step)}
 
     assert retrieved() == {own}
     assert retrieved(memory=0.5) == {own, mate}
@@ -472,12 +471,12 @@ def test_a_retrieved_block_may_be_dropped_meanwhile(db: sa.Engine) -> None:
             )
         )
         [message] = steps.insert_ready(conn, 1, 1, 0, [(0, Execute(op="begin"))], None, 60)
-        hits = search.search(conn, 1, step)
+        hits = retrieval.search(conn, 1, step)
     assert {hit.id for hit in hits} == {kept, gone}
     with db.begin() as conn:
         blocks.drop_from(conn, 2, 50)
     with db.begin() as conn:
-        search.save(conn, 1, message.step_id, step, hits)
+        retrieval.save(conn, 1, message.step_id, step, hits)
         assert list(conn.execute(sa.text("select block_id from retrieval_hits")).scalars()) == [kept]
         assert [text for _, text in blocks.retrieved_texts(conn, hits)] == ["zeppelin kept"]
 

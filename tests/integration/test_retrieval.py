@@ -8,11 +8,10 @@ import pytest
 import sqlalchemy as sa
 from rank_bm25 import BM25Okapi
 
-from weavegen import search as retrieval
 from weavegen.engine.enqueueing import BOOTSTRAPS
 from weavegen.errors import UsageError
 from weavegen.kernel.steps import Execute, Hit, Retrieve
-from weavegen.search import trace_index
+from weavegen.search import retrieval, trace_index
 from weavegen.search.examples import read
 from weavegen.store import blocks, examples, jobs, steps
 from weavegen.store.jobs import Order

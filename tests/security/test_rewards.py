@@ -260,7 +260,7 @@ def test_a_program_that_a_grader_starts_does_not_reach_the_grader(config: Config
 
 
 def test_a_grader_can_run_code_of_the_agent_where_it_can_only_compute(config: Config) -> None:
-    """As docs/writing-bootstraps.md says: `evaluate_programs` runs it in a process that has nothing but two pipes."""
+    """As docs/writing-bootstraps.md says: `evaluate_programs` runs it in a process that has nothing but a socket."""
     more = "from weavegen.box.trial import evaluate_programs"
     check = (
         "tests = 'def evaluate(function): return float(function(20) == 400)'\n"

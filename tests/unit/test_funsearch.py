@@ -45,7 +45,6 @@ def verdict(source: str, request: dict[str, Any]) -> dict[str, Any]:
         "score": score,
         "scores": [] if score is None else [score],
         "error": None,
-        "output": "",
     }
 
 

@@ -8,12 +8,12 @@ import sqlalchemy as sa
 
 from tests.support.policies import compose
 from tests.support.script import GOOD, T, drafts, queries, samples, steps, tick
-from weavegen import search
 from weavegen.engine.enqueueing import BOOTSTRAPS
 from weavegen.kernel import prompts
 from weavegen.kernel.context import LINE_STOP, window
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Execute, Hit, Prompt, Retrieve, Sample
+from weavegen.search import retrieval
 from weavegen.search.examples import read
 from weavegen.search.trace_index import rank
 from weavegen.store import examples, jobs
@@ -195,9 +195,9 @@ def indices(conn: sa.Connection, hits: list[Hit]) -> list[int]:
 
 def test_the_cutoff_holds_in_the_database(conn: sa.Connection) -> None:
     """Block 70 is found once it has left the window; before that only block 3 is found."""
-    assert indices(conn, search.search(conn, 1, step(query="lantern", before=70))) == [3]
-    assert sorted(indices(conn, search.search(conn, 1, step(query="lantern", before=71)))) == [3, 70]
-    assert search.search(conn, 1, step(query="lantern", before=3)) == []
+    assert indices(conn, retrieval.search(conn, 1, step(query="lantern", before=70))) == [3]
+    assert sorted(indices(conn, retrieval.search(conn, 1, step(query="lantern", before=71)))) == [3, 70]
+    assert retrieval.search(conn, 1, step(query="lantern", before=3)) == []
 
 
 def test_the_corpus_has_good_examples(conn: sa.Connection) -> None:
@@ -210,7 +210,7 @@ def test_the_corpus_has_good_examples(conn: sa.Connection) -> None:
     expected = {(type, example.question, example.score, example.description, example.body) for type, example in seeds}
     assert {tuple(row) for row in held} == expected
     query = "type:'debug' traceback KeyError header column"
-    [hit, *_] = search.search(conn, 1, step(query=query, before=0))
+    [hit, *_] = retrieval.search(conn, 1, step(query=query, before=0))
     assert hit.example
     [(type, text)] = examples.texts(conn, [hit.id]).values()
     assert type is T.DEBUG
@@ -230,8 +230,8 @@ def test_queries_and_hits_are_recorded(conn: sa.Connection) -> None:
     )
     [message] = store.insert_ready(conn, 1, 1, 0, [(0, Execute(op="begin"))], None, 60)
     asked = step(query="+lantern bridge", limit=1)
-    hits = search.search(conn, 1, asked)
-    search.save(conn, 1, message.step_id, asked, hits)
+    hits = retrieval.search(conn, 1, asked)
+    retrieval.save(conn, 1, message.step_id, asked, hits)
     rows = conn.execute(
         sa.text(
             "select query, before, rank, used, score from retrievals r"

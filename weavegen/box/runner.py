@@ -72,7 +72,7 @@ class Runner:
         """Latest results of the task evaluations, by the id() of the subagent."""
         weave_agent.install()
         trying.install()
-        weave.ask, weave.chat, weave.complete = self.ask, self.chat, self.complete
+        weave.request = self.request
         api.work, api.delegate, weave_agent.write = self.work, self.delegate, self.write
         calls.namespace = self.module.__dict__
 
@@ -175,17 +175,9 @@ class Runner:
         self.output.take()
         return op
 
-    def ask(self, prompts: list[str]) -> list[tuple[float, float]]:
+    def request(self, kind: str, body: dict[str, Any]) -> Any:
         with self.clock.paused():
-            return self.server.ask(self.step_id, [clean(str(prompt), 2**20) for prompt in prompts])
-
-    def complete(self, request: dict[str, Any]) -> list[str]:
-        with self.clock.paused():
-            return self.server.complete(self.step_id, plain(request))
-
-    def chat(self, request: dict[str, Any]) -> Any:
-        with self.clock.paused():
-            return self.server.chat(self.step_id, plain(request))
+            return self.server.request(self.step_id, kind, body)
 
     # ------------------------------------------------------------------------------- the operations
 

@@ -23,6 +23,12 @@ MAX_RESULTS = 64
 SEND_TIMEOUT_SECONDS = 10.0
 FIRST_CONNECTION_SECONDS = 60.0
 """If no worker connects within this time the process exits: the worker that started it was killed."""
+REFUSALS: dict[str, tuple[type[Exception], str]] = {
+    "ask": (RuntimeError, "the evaluator can't answer: "),
+    "complete": (RuntimeError, "the model can't be asked: "),
+    "chat": (ValueError, ""),
+}
+"""The error, and the beginning of its text, if the worker can't answer a request of this kind."""
 
 
 class SocketServer:
@@ -46,7 +52,7 @@ class SocketServer:
         self._request_count = 0
         self._turns: Counter[int] = Counter()
         """Number of channel requests by step. Their turns let the worker recognise repeated ones."""
-        self._answers: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._pending_calls: deque[Callable[[], None]] = deque()
         self._wakeup_reader, self._wakeup_writer = socket.socketpair()
         self._request_lock = threading.Lock()
@@ -77,46 +83,29 @@ class SocketServer:
             data = frame({"step_id": step_id, "result": {"error": failure}}, MAX_BYTES_FROM_BOX)
         self._call(lambda: self._finish(step_id, data))
 
-    def ask(self, step_id: int, prompts: list[str]) -> list[tuple[float, float]]:
-        """Return the model's (yes, no) probabilities after each prompt. The worker asks the model."""
-        answers = self._request(step_id, "ask", {"prompts": prompts})
-        if "values" not in answers:
-            raise RuntimeError(f"the evaluator can't answer: {answers.get('error')}")
-        values = answers["values"]
-        if len(values) != len(prompts):
-            raise ValueError(f"{len(prompts)} questions were asked, {len(values)} answered")
-        return [(float(yes), float(no)) for yes, no in values]
+    def request(self, step_id: int, kind: str, body: dict[str, Any]) -> Any:
+        """Have the worker answer a request, and wait. No timeout: another worker may answer later.
 
-    def complete(self, step_id: int, request: dict[str, Any]) -> list[str]:
-        """Return texts with which the model continues a prompt. The worker asks the model."""
-        answers = self._request(step_id, "complete", request)
-        if "values" not in answers:
-            raise RuntimeError(f"the model can't be asked: {answers.get('error')}")
-        return [str(text) for text in answers["values"]]
-
-    def chat(self, step_id: int, request: dict[str, Any]) -> Any:
-        """Let the worker write to a channel or read it. Raises ValueError if the worker answers with an error."""
-        self._turns[step_id] += 1
-        answers = self._request(step_id, "chat", {**request, "turn": self._turns[step_id]})
-        if "values" not in answers:
-            raise ValueError(str(answers.get("error")))
-        return answers["values"]
-
-    def _request(self, step_id: int, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Send a request to the worker and wait for the answer. No timeout: another worker may answer later."""
+        Raises an error of REFUSALS if the worker can't, ValueError if there is too much text.
+        """
+        refusal, why = REFUSALS[kind]
         try:
             frame(body, MAX_BYTES_FROM_BOX - 100)
         except BrokenFrame as error:
             raise ValueError(f"too much text: {error}") from None
+        if kind == "chat":
+            self._turns[step_id] += 1
+            body = {**body, "turn": self._turns[step_id]}
         with self._request_lock:
             self._request_count += 1
             number = self._request_count
             message = {kind: {"number": number, **body}}
             self._call(lambda: self._send_request(step_id, number, message))
-            while True:
-                answered, answers = self._answers.get()
-                if answered == number:
-                    return answers
+            while (answers := self._answers.get())["number"] != number:
+                continue
+        if "values" not in answers:
+            raise refusal(f"{why}{answers.get('error')}")
+        return answers["values"]
 
     def _call(self, function: Callable[[], None]) -> None:
         if os.getpid() == self._pid:  # a forked child shares the socket, and must not write to it
@@ -179,7 +168,7 @@ class SocketServer:
             answers = message["answers"]
             if answers["number"] == self._request_in_flight[1]:
                 self._request_in_flight = None
-                self._answers.put((answers["number"], answers))
+                self._answers.put(answers)
 
     def _handle_op(self, connection: socket.socket, op: dict[str, Any]) -> None:
         step_id = op["step_id"]
@@ -202,7 +191,7 @@ class SocketServer:
 
     def _send_request(self, step_id: int, number: int, message: dict[str, Any]) -> None:
         if step_id not in self._waiting:
-            self._answers.put((number, {"error": "no operation is running"}))
+            self._answers.put({"number": number, "error": "no operation is running"})
             return
         self._request_in_flight = (step_id, number, message)
         connection = self._waiting[step_id]
@@ -215,7 +204,7 @@ class SocketServer:
             self._results.popitem(last=False)
         request = self._request_in_flight
         if request is not None and request[0] == step_id:  # from a thread that outlived its callback
-            self._answers.put((request[1], {"error": "the operation is over"}))
+            self._answers.put({"number": request[1], "error": "the operation is over"})
             self._request_in_flight = None
         connection = self._waiting.pop(step_id, None)
         if connection is not None:

@@ -3,13 +3,13 @@
     evaluate_programs()   called by the runner; starts one process per operation and sends it the request
     └─ main()             forks a process for each program before it reads the request, then an evaluator for each
        ├─ run_program()   the program's function
-       └─ run_evaluator() tests and evaluator; exchanges calls and answers with run_program() through pipes
+       └─ run_evaluator() tests and evaluator; exchanges calls and answers with run_program() through a socket
 
 A program may be broken or hostile. So that it can't fake its score, it never shares a process with the evaluator:
-the evaluator calls the program through pipes, with plain data, and writes its verdict for `main` to another pipe,
+the evaluator calls the program through a socket, with plain data, and writes its verdict for `main` to another one,
 which the program's process does not have. Both processes first give up everything but memory, the clock and their
-pipes (`confine`), so they can reach neither each other nor the runner. Printed text is kept only in `output`. A
-program that exits, never ends or takes all memory fails only its own trial.
+sockets (`confine`), so they can reach neither each other nor the runner. Printed text is dropped. A program
+that exits, never ends or takes all memory fails only its own trial.
 
 Not guaranteed: that a program does its work honestly. It may detect that it is tested, remember earlier calls, or
 return memorised answers for known instances. Whether a score is meaningful depends on the evaluator. Only plain data
@@ -25,15 +25,16 @@ import math
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from weavegen.box.confine import confine
-from weavegen.box.wire import read_frame
+from weavegen.box.wire import frame, read_frame, write
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 """The folder that `weavegen` can be imported from."""
@@ -48,8 +49,6 @@ MAX_PROGRAMS = 16
 """Programs per operation."""
 MAX_SCORES = 100
 """Instances that an evaluator may score separately."""
-MAX_OUTPUT_CHARS = 1_000
-"""Characters kept of what a program prints."""
 MAX_ERROR_CHARS = 600
 """Characters kept of an error message."""
 MAX_MESSAGE_BYTES = 4 * 2**20
@@ -63,7 +62,7 @@ MAIN = "import sys; sys.path.append(sys.argv[1]); from weavegen.box.trial import
 
 
 def evaluate_programs(source: str, seconds: float) -> list[dict[str, Any]]:
-    """Evaluate programs. Returns a verdict for each: `{"success", "score", "scores", "error", "output"}`.
+    """Evaluate programs. Returns a verdict for each: `{"success", "score", "scores", "error"}`.
 
     `source` is JSON: `name` of the function, `programs` (sources that define it), `tests` (source that defines
     `test(function)`, or ""), `evaluator` (source that defines `evaluate(function)`, or "": then there are no
@@ -97,69 +96,59 @@ def main(count: int) -> None:
     for name in MODULES:
         importlib.import_module(name)
     # The programs' processes are forked before the request is read: the tests and the evaluator are not in them.
-    processes = [start_program_process() for _ in range(count)]
+    processes = [fork_confined(run_program) for _ in range(count)]
     request = json.loads(sys.stdin.buffer.read())
     verdicts = []
-    for process, source in zip(processes, request["programs"], strict=True):
-        verdicts.append(evaluate_program(process, request, source))
-        for descriptor in process[1:]:
-            os.close(descriptor)
+    for (pid, calls), source in zip(processes, request["programs"], strict=True):
+        verdicts.append(evaluate_program(pid, calls, request, source))
+        os.close(calls)
     sys.stdout.write(json.dumps(verdicts))
 
 
-def start_program_process() -> tuple[int, int, int]:
-    """Fork a process for a program. Returns its pid, the pipe for calls and the pipe for answers."""
-    call_reader, call_writer = os.pipe()
-    answer_reader, answer_writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        run_confined(lambda: run_program(call_reader, answer_writer), call_reader, answer_writer)
-    os.close(call_reader)
-    os.close(answer_writer)
-    return pid, call_writer, answer_reader
-
-
-def evaluate_program(process: tuple[int, int, int], request: dict[str, Any], source: str) -> dict[str, Any]:
-    """Evaluate a program. Both of its processes have ended when this returns."""
-    seconds, (program_pid, calls, answers) = float(request["seconds"]), process
-    verdict_reader, verdict_writer = os.pipe()
-    evaluator_pid = os.fork()
-    if evaluator_pid == 0:
-        function = RemoteFunction(str(request["name"]), calls, answers)
-        run_confined(lambda: run_evaluator(request, source, function, verdict_writer), calls, answers, verdict_writer)
-    os.close(verdict_writer)
+def evaluate_program(program_pid: int, calls: int, request: dict[str, Any], source: str) -> dict[str, Any]:
+    """Evaluate a program. Both of its processes have ended when this returns. `calls`: socket of the program's."""
+    seconds, function = float(request["seconds"]), RemoteFunction(str(request["name"]), calls)
+    evaluator_pid, verdicts = fork_confined(lambda own: run_evaluator(request, source, function, own), calls)
     try:
-        return verdict(**receive(verdict_reader, time.monotonic() + seconds))
+        return verdict(**receive(verdicts, time.monotonic() + seconds))
     except TimeoutError:
         return verdict(f"it took longer than {seconds:.3g} seconds")
     except (EOFError, TypeError, ValueError, RecursionError):  # the evaluator may be hostile, too
         return verdict("the evaluator's process ended or gave an invalid verdict: does it take too much memory?")
     finally:
-        os.close(verdict_reader)
+        os.close(verdicts)
         for pid in (program_pid, evaluator_pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
 
-def verdict(error: object, value: object = None, output: object = "") -> dict[str, Any]:
+def verdict(error: object, value: object = None) -> dict[str, Any]:
     """Make a verdict from an error or from the evaluator's `value`. `value` is None without an evaluator."""
     score, scores = (None, []) if error is not None or value is None else parse_scores(value)
     error = None if error is None else str(error)[:MAX_ERROR_CHARS]
-    output = str(output)[:MAX_OUTPUT_CHARS]
-    return {"success": error is None, "score": score, "scores": scores, "error": error, "output": output}
+    return {"success": error is None, "score": score, "scores": scores, "error": error}
 
 
-def run_confined(work: Callable[[], None], *kept: int) -> NoReturn:
-    """In a forked process: close all descriptors but `kept`, confine the process, do the work, and exit."""
+def fork_confined(work: Callable[[int], None], *kept: int) -> tuple[int, int]:
+    """Fork a confined process, which has a socket to this one, and the descriptors `kept`. Returns its pid, our socket.
+
+    It does the work, which gets its socket, and exits.
+    """
+    ours, theirs = (end.detach() for end in socket.socketpair())
+    if pid := os.fork():
+        os.close(theirs)
+        return pid, ours
     try:
+        kept = (*kept, theirs)
         highest = 3 * MAX_PROGRAMS + 64
         for first, last in zip((-1, *sorted(kept)), (*sorted(kept), highest), strict=True):
             os.closerange(first + 1, last)
         confine()
         random.seed(0)
-        work()
-    except BaseException:  # noqa: BLE001 - the reader of the pipe sees that it was closed
+        sys.stdout = sys.stderr = Discard()
+        work(theirs)
+    except BaseException:  # noqa: BLE001 - the reader of the socket sees that it was closed
         os._exit(1)
     os._exit(0)
 
@@ -167,10 +156,8 @@ def run_confined(work: Callable[[], None], *kept: int) -> NoReturn:
 # ------------------------------------------------------------------------------------------ the two processes
 
 
-def run_program(calls: int, answers: int) -> None:
-    """In the program's process: define the function, then answer calls until None arrives."""
-    printed = PrintCapture()
-    sys.stdout = sys.stderr = printed
+def run_program(calls: int) -> None:
+    """In the program's process: define the function, then answer calls until the process is killed."""
     begin = receive(calls)
     namespace: dict[str, Any] = {"__name__": "program"}
 
@@ -179,14 +166,10 @@ def run_program(calls: int, answers: int) -> None:
         if not callable(namespace.get(begin["name"])):
             raise NameError(f"the program defines no function {begin['name']}")
 
-    send(answers, call_outcome(define))
+    send(calls, call_outcome(define))
     while True:
-        call = receive(calls)
-        if call is None:
-            send(answers, printed.kept)
-            return
-        arguments, named = unpack(call)
-        send(answers, call_outcome(lambda: namespace[begin["name"]](*arguments, **named)))  # noqa: B023 - called at once
+        arguments, named = unpack(receive(calls))
+        send(calls, call_outcome(lambda: namespace[begin["name"]](*arguments, **named)))  # noqa: B023 - called at once
 
 
 def call_outcome(work: Callable[[], object]) -> dict[str, Any]:
@@ -208,10 +191,10 @@ class ProgramLost(BaseException):
 class RemoteFunction:
     """The program's function. Tests and evaluators call it like a function of their own process."""
 
-    def __init__(self, name: str, calls: int, answers: int) -> None:
+    def __init__(self, name: str, calls: int) -> None:
         self.__name__ = name
         self.lost = False
-        self._calls, self._answers = calls, answers
+        self._calls = calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         answer = self.ask(pack((args, kwargs)))
@@ -232,7 +215,7 @@ class RemoteFunction:
     def ask(self, call: Any) -> Any:
         try:
             send(self._calls, call)
-            return receive(self._answers)
+            return receive(self._calls)
         except (OSError, EOFError):
             raise self.gone("its process ended") from None
         except (ValueError, RecursionError):
@@ -243,9 +226,8 @@ class RemoteFunction:
         return ProgramLost(why)
 
 
-def run_evaluator(request: dict[str, Any], source: str, function: RemoteFunction, verdict_writer: int) -> None:
+def run_evaluator(request: dict[str, Any], source: str, function: RemoteFunction, verdicts: int) -> None:
     """In the evaluator's process: define the program, test it, evaluate it, and write the verdict."""
-    sys.stdout = sys.stderr = PrintCapture()
     stage, score, error = "program", None, None
     try:
         defined = function.ask({"name": request["name"], "source": source})
@@ -272,11 +254,7 @@ def run_evaluator(request: dict[str, Any], source: str, function: RemoteFunction
         shown = str(request["tests" if stage == "test" else "evaluator"]).splitlines()[at - 1 : at]
         place = f" (line {at} of the {stage}: {shown[0].strip()})" if at and shown else ""
         error = f"{stage}: {': '.join(filter(None, (type(failed).__name__, error_text(failed))))}{place}"
-    output = ""
-    if not function.lost:
-        with contextlib.suppress(ProgramLost):
-            output = str(function.ask(None))[:MAX_OUTPUT_CHARS]
-    send(verdict_writer, {"error": error, "value": score, "output": output})
+    send(verdicts, {"error": error, "value": score})
 
 
 def parse_scores(value: object) -> tuple[float, list[float]]:
@@ -290,14 +268,10 @@ def parse_scores(value: object) -> tuple[float, list[float]]:
     return math.fsum(numbers) / len(numbers), numbers
 
 
-class PrintCapture(io.TextIOBase):
-    """Keeps the first MAX_OUTPUT_CHARS characters that are printed."""
-
-    def __init__(self) -> None:
-        self.kept = ""
+class Discard(io.TextIOBase):
+    """Drops what is printed: a confined process has no descriptor to print to."""
 
     def write(self, text: str, /) -> int:
-        self.kept += text[: MAX_OUTPUT_CHARS - len(self.kept)]
         return len(text)
 
 
@@ -360,16 +334,11 @@ def unpack(value: Any) -> Any:
     raise ValueError(f"unknown kind of data: {kind!r:.20}")
 
 
-def send(pipe: int, value: Any) -> None:
-    """Write a length and a JSON value. Raises OSError if the reader is gone, ValueError if it is too long."""
-    data = json.dumps(value).encode()
-    if len(data) > MAX_MESSAGE_BYTES:
-        raise ValueError(f"{len(data):,} bytes are too many to pass")
-    data = len(data).to_bytes(4, "big") + data
-    while data:
-        data = data[os.write(pipe, data) :]
+def send(channel: int, value: Any) -> None:
+    """Write a frame with a JSON value. Raises OSError if the reader is gone, ValueError if it is too long."""
+    write(channel, frame(value, MAX_MESSAGE_BYTES, allow_nan=True))
 
 
-def receive(pipe: int, deadline: float | None = None) -> Any:
+def receive(channel: int, deadline: float | None = None) -> Any:
     """Read a JSON value. Raises EOFError, ValueError, and TimeoutError after `deadline` (of time.monotonic)."""
-    return json.loads(read_frame(pipe, MAX_MESSAGE_BYTES, deadline))
+    return json.loads(read_frame(channel, MAX_MESSAGE_BYTES, deadline))

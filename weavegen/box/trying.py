@@ -7,10 +7,7 @@ killed, and the files that it changed are written back. `obstacle` says what can
 
 import contextlib
 import gc
-import math
 import os
-import select
-import selectors
 import signal
 import socket
 import socketserver
@@ -24,7 +21,7 @@ from json import loads
 from typing import TYPE_CHECKING, Any
 
 from weavegen.box import api, guard, weave_agent
-from weavegen.box.wire import MAX_BYTES_FROM_BOX, BrokenFrame, frame, parse, read_frame
+from weavegen.box.wire import MAX_BYTES_FROM_BOX, BrokenFrame, frame, parse, read_frame, write
 
 if TYPE_CHECKING:
     from weavegen.box.runner import Runner
@@ -43,72 +40,63 @@ class NotTried(BaseException):
 # ------------------------------------------------------------------------------------------- servers
 
 
-class Loop:
-    """The loop of a server in a thread, which can be paused."""
+class Serving:
+    """A server in a thread, which can be paused."""
 
     def __init__(self) -> None:
         self.thread = threading.current_thread()
-        self.reader, self.writer = os.pipe()
-        self.stopped, self.go = threading.Event(), threading.Event()
-
-    def wait(self) -> None:
-        os.read(self.reader, 1)
-        self.stopped.set()
-        self.go.wait()
+        self.busy, self.go = threading.Lock(), threading.Event()
+        self.go.set()
 
     def pause(self) -> bool:
-        """Return whether the loop has stopped in time."""
-        self.stopped.clear()
+        """Let no more requests be handled. Returns whether the last one was done in time."""
         self.go.clear()
-        os.write(self.writer, b"!")
-        return self.stopped.wait(PAUSE_SECONDS)
+        if done := self.busy.acquire(timeout=PAUSE_SECONDS):
+            self.busy.release()
+        return done
 
 
-loops: dict[Any, Loop] = {}
-"""By server."""
+servers: dict[Any, Serving] = {}
+serve, handle = socketserver.BaseServer.serve_forever, socketserver.BaseServer._handle_request_noblock  # type: ignore[attr-defined]
 
 
 def serve_forever(self: Any, poll_interval: float = 0.5) -> None:
-    """`socketserver.BaseServer.serve_forever`, with a loop that can be paused."""
-    loops[self] = loop = Loop()
-    self._BaseServer__is_shut_down.clear()
+    """`socketserver.BaseServer.serve_forever`, which can be paused."""
+    servers[self] = Serving()
     try:
-        with selectors.PollSelector() as selector:
-            selector.register(self, selectors.EVENT_READ)
-            selector.register(loop.reader, selectors.EVENT_READ)
-            while not self._BaseServer__shutdown_request:
-                ready = [key.fileobj for key, _ in selector.select(poll_interval)]
-                if self._BaseServer__shutdown_request:
-                    break
-                if self in ready:
-                    self._handle_request_noblock()
-                if loop.reader in ready:
-                    loop.wait()
-                self.service_actions()
+        serve(self, poll_interval)
     finally:
-        self._BaseServer__shutdown_request = False
-        self._BaseServer__is_shut_down.set()
-        del loops[self]
-        os.close(loop.reader)
-        os.close(loop.writer)
+        del servers[self]
+
+
+def handle_request(self: Any) -> None:
+    """Handle the request that waits. If the server is paused, return after the pause, so that its loop looks again."""
+    if (own := servers.get(self)) is None:
+        handle(self)
+        return
+    with own.busy:
+        if own.go.is_set():
+            handle(self)
+    own.go.wait()
 
 
 def install() -> None:
     """Let servers be paused. Call it before any server starts."""
     socketserver.BaseServer.serve_forever = serve_forever  # type: ignore[method-assign]
+    socketserver.BaseServer._handle_request_noblock = handle_request  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
 def paused() -> Iterator[bool]:
     """Pause all servers in the body. Yields whether all have stopped. Connections of copies are dropped at the end."""
-    held = dict(loops)
+    held = dict(servers)
     try:
-        stopped = [loop.pause() for loop in held.values()]
+        stopped = [own.pause() for own in held.values()]
         yield all(stopped)
     finally:
-        for server, loop in held.items():
+        for server, own in held.items():
             drop_connections(server.socket)
-            loop.go.set()
+            own.go.set()
 
 
 def drop_connections(listener: socket.socket) -> None:
@@ -125,8 +113,8 @@ def drop_connections(listener: socket.socket) -> None:
 
 def restart_servers() -> None:
     """Serve again in a copy, whose threads are gone."""
-    for server in list(loops):
-        del loops[server]
+    for server in list(servers):
+        del servers[server]
         server._BaseServer__is_shut_down = threading.Event()
         threading.Thread(target=server.serve_forever, daemon=True).start()
 
@@ -261,15 +249,14 @@ def obstacle(runner: "Runner") -> str | None:
         return "its network, or its machine, is not its own"
     if processes():
         return "it has processes of its own, which a copy would share"
-    usual = {threading.main_thread(), runner.server.thread, *(loop.thread for loop in loops.values())}
+    usual = {threading.main_thread(), runner.server.thread, *(own.thread for own in servers.values())}
     deadline = time.monotonic() + PAUSE_SECONDS
     for thread in threading.enumerate():
         if thread not in usual:
             thread.join(max(deadline - time.monotonic(), 0.0))
             if thread.is_alive():
                 return f"it has a thread, {thread.name}, which a copy would not have"
-    own = ({server.fileno(), loop.reader, loop.writer} for server, loop in loops.items())
-    known = runner.server.descriptors().union(*own)
+    known = runner.server.descriptors().union(server.fileno() for server in servers)
     if set(descriptors(lambda mode: stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode))) - known:
         return "it has an open connection, which a copy would share"
     return None
@@ -286,26 +273,19 @@ class Relay:
         self.sent = 0
         self.lock = threading.Lock()
 
-    def request(self, kind: str, body: Any) -> Any:
+    def request(self, step_id: int, kind: str, body: dict[str, Any]) -> Any:
+        """Let the original process ask. Messages are read; what is sent, nobody gets."""
+        if kind == "chat" and body.get("do") != "read":
+            self.sent += 1
+            return 2**31 + self.sent
+        if kind == "chat":
+            body = {**body, "wait": 0}
         with self.lock:
-            write_all(self.writer, frame({kind: body}, MAX_BYTES_FROM_BOX))
+            write(self.writer, frame({kind: body}, MAX_BYTES_FROM_BOX))
             answer = parse(read_frame(self.reader, MAX_BYTES_FROM_BOX))
         if "error" in answer:
             raise RuntimeError(answer["error"])
         return answer["values"]
-
-    def ask(self, step_id: int, prompts: list[str]) -> list[tuple[float, float]]:
-        return [(float(yes), float(no)) for yes, no in self.request("ask", prompts)]
-
-    def complete(self, step_id: int, request: dict[str, Any]) -> list[str]:
-        return list(self.request("complete", request))
-
-    def chat(self, step_id: int, request: dict[str, Any]) -> Any:
-        """Read messages. What is sent, nobody gets."""
-        if request.get("do") == "read":
-            return self.request("chat", {**request, "wait": 0})
-        self.sent += 1
-        return 2**31 + self.sent
 
 
 class Output:
@@ -320,13 +300,6 @@ class Output:
         data = os.pread(self.file, 4 * guard.MAX_OUTPUT_CHARS, self.taken)
         self.taken = os.fstat(self.file).st_size
         return data.decode("utf-8", "backslashreplace")[: guard.MAX_OUTPUT_CHARS]
-
-
-def write_all(fd: int, data: bytes, deadline: float = math.inf) -> None:
-    """Write to a pipe, until `deadline` at most: its reader may not read."""
-    view = memoryview(data)
-    while view and select.select([], [fd], [], min(max(deadline - time.monotonic(), 0.0), 1e6))[1]:
-        view = view[os.write(fd, view[: select.PIPE_BUF]) :]
 
 
 def try_all(runner: "Runner", op: dict[str, Any]) -> list[dict[str, Any]]:
@@ -355,7 +328,7 @@ def try_one(runner: "Runner", op: dict[str, Any], files: Files, printed: int) ->
         try:
             run_copy(runner, op, answers[0], told[1], printed)
         except BaseException as error:  # noqa: BLE001 - whatever it is, it happened in the copy alone
-            write_all(told[1], frame({"result": lost(f"{type(error).__name__}: {error}")}, MAX_BYTES_FROM_BOX))
+            write(told[1], frame({"result": lost(f"{type(error).__name__}: {error}")}, MAX_BYTES_FROM_BOX))
         finally:
             os._exit(0)
     os.close(answers[0])
@@ -375,7 +348,6 @@ def try_one(runner: "Runner", op: dict[str, Any], files: Files, printed: int) ->
 
 def listen(runner: "Runner", told: int, answers: int, deadline: float) -> dict[str, Any]:
     """Answer a copy until it gives its result."""
-    asks: dict[str, Any] = {"ask": runner.ask, "complete": runner.complete, "chat": runner.chat}
     while True:
         try:
             message = parse(read_frame(told, MAX_BYTES_FROM_BOX, deadline))
@@ -390,12 +362,12 @@ def listen(runner: "Runner", told: int, answers: int, deadline: float) -> dict[s
         asked = time.monotonic()
         try:
             [(kind, body)] = message.items()
-            answer = {"values": asks[kind](body)}
+            answer = {"values": runner.request(kind, body)}
         except Exception as error:  # noqa: BLE001 - the copy's code may have sent anything
             answer = {"error": str(error)}
         deadline += time.monotonic() - asked
         with contextlib.suppress(OSError):
-            write_all(answers, frame(answer, MAX_BYTES_FROM_BOX), deadline)
+            write(answers, frame(answer, MAX_BYTES_FROM_BOX), deadline)
 
 
 def lost(why: str) -> dict[str, Any]:
@@ -434,7 +406,7 @@ def run_copy(runner: "Runner", op: dict[str, Any], answers: int, told: int, prin
     elif error is None and op.get("type") == "action":
         result["evaluations"] = runner.execute({**op, "op": "evaluate", "source": ""}).get("evaluations", [])
         result["views"] = runner.execute({**op, "op": "begin"}).get("views", [])
-    write_all(told, frame({"result": result}, MAX_BYTES_FROM_BOX))
+    write(told, frame({"result": result}, MAX_BYTES_FROM_BOX))
 
 
 def waits(*arguments: Any) -> Any:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from weavegen.box.awaitable import awaitable
+from weavegen.box.plain import clean, plain
 
 ScorePrompt = Callable[[str], str]
 """Turns a text into a prompt whose next word is the model's yes or no."""
@@ -35,19 +36,25 @@ class Score(float):
         return float(self)
 
 
+def request(kind: str, body: dict[str, Any]) -> Any:
+    """Have the worker answer a request of box/wire.py. The runner replaces this function.
+
+    Raises RuntimeError if the model can't be asked, ValueError if there is too much text or a channel refuses.
+    """
+    raise RuntimeError("the model and channels can only be reached while a callback runs")
+
+
 def ask(prompts: list[str]) -> list[tuple[float, float]]:
-    """Return the model's probabilities of yes and of no after each prompt. The runner replaces this function."""
-    raise RuntimeError("the evaluator can only be asked while a callback runs")
+    """Return the model's probabilities of yes and of no after each prompt."""
+    values = request("ask", {"prompts": [clean(str(prompt), 2**20) for prompt in prompts]})
+    if len(values) != len(prompts):
+        raise ValueError(f"{len(prompts)} questions were asked, {len(values)} answered")
+    return [(float(yes), float(no)) for yes, no in values]
 
 
-def complete(request: dict[str, Any]) -> list[str]:
-    """Return texts with which the model continues a prompt. The runner replaces this function."""
-    raise RuntimeError("the model can only be asked while a callback runs")
-
-
-def chat(request: dict[str, Any]) -> Any:
-    """Send a message to a channel, or read its messages, for tools. The runner replaces this function."""
-    raise RuntimeError("messages can only be exchanged while a callback runs")
+def chat(body: dict[str, Any]) -> Any:
+    """Send a message to a channel, or read its messages, for tools."""
+    return request("chat", plain(body))
 
 
 def make_score_prompt_vllm(template: str, suffix: str, prompt: str, response: str) -> str:
@@ -135,4 +142,4 @@ def generate_outputs_vllm(
     """
     ends = [stop] if isinstance(stop, str) else list(stop)
     asked = {"prompt": str(prompt), "n": int(n), "max_tokens": int(n_tokens), "stop": ends}
-    return complete({**asked, "temperature": float(temperature)})
+    return [str(text) for text in request("complete", plain({**asked, "temperature": float(temperature)}))]

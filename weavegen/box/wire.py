@@ -37,9 +37,9 @@ class BrokenFrame(ValueError):
     """A frame is too long, or does not hold a JSON object."""
 
 
-def frame(message: dict[str, Any], limit: int) -> bytes:
+def frame(message: Any, limit: int, *, allow_nan: bool = False) -> bytes:
     """Encode a message. Raises BrokenFrame if its JSON is longer than `limit` bytes."""
-    payload = dumps(message, separators=(",", ":"), allow_nan=False).encode()
+    payload = dumps(message, separators=(",", ":"), allow_nan=allow_nan).encode()
     if len(payload) > limit:
         raise BrokenFrame(f"a message has {len(payload):,} bytes, more than the {limit:,} allowed")
     return len(payload).to_bytes(4, "big") + payload
@@ -77,12 +77,27 @@ def read_frame(pipe: int, limit: int, deadline: float | None = None) -> bytes:
 def read(pipe: int, count: int, deadline: float | None) -> bytes:
     data = bytearray()
     while len(data) < count:
-        if deadline is not None and not select.select([pipe], [], [], max(deadline - time.monotonic(), 0.0))[0]:
+        if deadline is not None and not ready(pipe, select.POLLIN, deadline):
             raise TimeoutError
         if not (more := os.read(pipe, count - len(data))):
             raise EOFError
         data += more
     return bytes(data)
+
+
+def write(pipe: int, data: bytes, deadline: float | None = None) -> None:
+    """Write to a pipe, until `deadline` at most: its reader may not read. Raises OSError if the reader is gone."""
+    view = memoryview(data)
+    while view and (deadline is None or ready(pipe, select.POLLOUT, deadline)):
+        view = view[os.write(pipe, view[: select.PIPE_BUF]) :]
+
+
+def ready(descriptor: int, event: int, deadline: float) -> bool:
+    """Wait until a pipe or socket can be read or written, or is closed. Returns whether that was before `deadline`."""
+    poll = select.poll()
+    poll.register(descriptor, event)
+    left = deadline - time.monotonic()
+    return left > 0 and bool(poll.poll(left * 1000))
 
 
 def parse(payload: bytes) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
-from weavegen import search
 from weavegen.engine.execution import execute
 from weavegen.engine.model_calls import Call
 from weavegen.engine.prompt_assembly import Body, Read, begun, question_prompt
@@ -18,7 +17,7 @@ from weavegen.kernel.steps import Candidate, Execute, Lint, LookUp, Prompt, Retr
 from weavegen.linting.lint import verdict
 from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Continuation, Sampled, Tokens
-from weavegen.search import lookups
+from weavegen.search import lookups, retrieval
 from weavegen.store import candidates, traces
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
@@ -200,8 +199,8 @@ def scored_texts(
 def retrieve(worker: Worker, claim: Claimed, step: Retrieve) -> Done:
     """Find earlier blocks by BM25."""
     with single().connect() as conn:
-        hits = search.search(conn, claim.trace_id, step)
-    return Done(hits[: step.limit], lambda conn: search.save(conn, claim.trace_id, claim.id, step, hits))
+        hits = retrieval.search(conn, claim.trace_id, step)
+    return Done(hits[: step.limit], lambda conn: retrieval.save(conn, claim.trace_id, claim.id, step, hits))
 
 
 def look_up(worker: Worker, claim: Claimed, step: LookUp) -> Done:

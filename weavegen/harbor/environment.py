@@ -29,7 +29,6 @@ from weavegen.sandbox import image_root
 from weavegen.sandbox.command import CommandBox
 from weavegen.sandbox.images import require_builder
 from weavegen.sandbox.providers import provider
-from weavegen.sandbox.watch import INTERVAL_SECONDS
 
 DEFAULT_CPUS, DEFAULT_MEMORY_MB, DEFAULT_STORAGE_MB = 1.0, 2048, 10240
 """Limits of a task that names none."""
@@ -45,8 +44,6 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc] # harbor is 
         self._config = replace(configuration.load(), sandbox="bubblewrap")
         self._place = f"harbor-{self.session_id}"
         self._box: CommandBox | None = None
-        self._watcher: asyncio.Task[None] | None = None
-        self._ended = ""
 
     @staticmethod
     def type() -> str:
@@ -94,7 +91,6 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc] # harbor is 
         """Start the box, whose image is made first if it is missing. `force_build` has no effect: equal files give an
         equal image. Raises EnvironmentFailure."""
         await asyncio.to_thread(self._start)
-        self._watcher = asyncio.create_task(self._watch())
         await self.ensure_dirs(self._mount_targets(writable_only=True))
         await self._upload_environment_dir_after_start()
 
@@ -109,19 +105,9 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc] # harbor is 
         network = "none" if self._network_disabled else "host"
         self._box = CommandBox(config, root, limits_of(task), self._place, network)
 
-    async def _watch(self) -> None:
-        """End the box when it exceeds a limit."""
-        while (box := self._box) is not None and not self._ended:
-            await asyncio.sleep(INTERVAL_SECONDS)
-            self._ended = await asyncio.to_thread(box.exceeded)
-            if self._ended:
-                await asyncio.to_thread(box.kill)
-
     async def stop(self, delete: bool) -> None:
         """End the box. Its files are removed with `delete`."""
         box, self._box = self._box, None
-        if self._watcher is not None:
-            self._watcher.cancel()
         if box is not None:
             await asyncio.to_thread(box.kill)
         if delete:
@@ -171,8 +157,7 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc] # harbor is 
             except TimeoutError:
                 raise RuntimeError(f"Command timed out after {seconds} seconds") from None
         if not line:
-            reason = self._ended or self._live().killed_for() or "it was killed"
-            raise EnvironmentFailure(f"the box has ended: {reason}")
+            raise EnvironmentFailure(f"the box has ended: {self._live().killed_for() or 'it was killed'}")
         return int(line)
 
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:

@@ -1,7 +1,6 @@
 """Which packages the Python code of a job's traces can import. Pure."""
 
 import hashlib
-import re
 from collections.abc import Mapping
 
 import msgspec
@@ -21,11 +20,6 @@ class Packages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def sha256(self) -> str:
         """Hash of all fields, hexadecimal."""
         return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
-
-
-def normalised(name: str) -> str:
-    """Normalise a package's name (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:

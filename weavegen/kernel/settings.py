@@ -271,35 +271,29 @@ NESTED = 50
 """Greatest depth of a value. Python's JSON encoder, which writes it for the environment, fails near 300."""
 
 
-def check_json(value: Any, what: str) -> None:
+def check_json(value: Any, what: str, depth: int = NESTED, parts: float = math.inf, chars: float = math.inf) -> None:
     """Raise UsageError unless the database keeps `value` as JSON and gives it back the same.
 
     It has no NaN and no infinity; text is Unicode without NUL and lone surrogates; whole numbers have 64 bits.
+    `parts`: most values in it; `chars`: most characters of a text or key in it.
     """
     waiting: list[tuple[Any, int]] = [(value, 0)]
-    while waiting:
-        part, depth = waiting.pop()
-        if depth > NESTED:
-            raise UsageError(f"{what}: nested more than {NESTED} deep: give something flatter")
-        if isinstance(part, dict):
-            for key, inner in part.items():
-                if not isinstance(key, str):
-                    raise UsageError(f"{what}: the key {key!r:.50} is no text: name it with a string")
-                waiting += (key, depth + 1), (inner, depth + 1)
-        elif isinstance(part, list | tuple):
-            waiting += [(inner, depth + 1) for inner in part]
-        elif isinstance(part, str):
-            if _UNSTORABLE.search(part):
-                raise UsageError(f"{what}: {part!a:.50} holds a character that can't be stored: leave it out")
-        elif isinstance(part, bool) or part is None:
-            continue
-        elif isinstance(part, int):
-            if not -(2**63) <= part < 2**63:
-                raise UsageError(f"{what}: a whole number has more than 64 bits: give it as a string")
-        elif not isinstance(part, float):
-            raise UsageError(f"{what}: {type(part).__name__} is no type of JSON's: give text, numbers, lists, objects")
-        elif not math.isfinite(part):
+    for part, level in waiting:
+        inner = part.values() if isinstance(part, dict) else part if isinstance(part, list | tuple) else ()
+        if level > depth or len(waiting) + len(inner) > parts:
+            raise UsageError(f"{what}: nested more than {depth} deep, or too many parts: give something flatter")
+        waiting += [(one, level + 1) for one in inner]
+        for text in part if isinstance(part, dict) else [part] if isinstance(part, str) else ():
+            if not isinstance(text, str):
+                raise UsageError(f"{what}: the key {text!r:.50} is no text: name it with a string")
+            if _UNSTORABLE.search(text) or len(text) > chars:
+                raise UsageError(f"{what}: {text!a:.50} is too long, or can't be stored: leave it out")
+        if isinstance(part, int) and not -(2**63) <= part < 2**63:
+            raise UsageError(f"{what}: a whole number has more than 64 bits: give it as a string")
+        if isinstance(part, float) and not math.isfinite(part):
             raise UsageError(f"{what}: {part} is no number of JSON's: give a finite one")
+        if not isinstance(part, dict | list | tuple | str | int | float | None):
+            raise UsageError(f"{what}: {type(part).__name__} is no type of JSON's: give text, numbers, lists, objects")
 
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")

@@ -40,33 +40,19 @@ class MetricsPage(Collector):
             self._metrics.append(Metric(base, about, kind))
         self._metrics[-1].add_sample(name, {**self._labels, **(labels or {})}, value)
 
-    def add_engine(
-        self,
-        count: Counters,
-        *,
-        running: int,
-        waiting: int,
-        usage: float,
-        blocks: int,
-        block_size: int,
-        prefix_caching: bool,
-    ) -> None:
-        """Add all metrics that weavegen reads. `usage`, `blocks`: used fraction and size of the KV cache."""
+    def add_engine(self, count: Counters, *, running: int, waiting: int, usage: float) -> None:
+        """Add the metrics that weavegen reads, and how sequences ended. `usage`: of the KV cache, 0 to 1."""
         self.add("vllm:num_requests_running", "gauge", "Sequences in the batch.", running)
         self.add("vllm:num_requests_waiting", "gauge", "Sequences that wait for a place in it.", waiting)
         self.add("vllm:kv_cache_usage_perc", "gauge", "KV cache usage, 0 to 1.", usage)
         self.add("vllm:prefix_cache_queries_total", "counter", "Tokens looked up in the cache.", count.queries)
         self.add("vllm:prefix_cache_hits_total", "counter", "Tokens found in the cache.", count.hits)
         self.add("vllm:prompt_tokens_total", "counter", "Tokens of prompts.", count.prompt_tokens)
-        self.add("vllm:prompt_tokens_cached_total", "counter", "Tokens of prompts from the cache.", count.hits)
         self.add("vllm:generation_tokens_total", "counter", "Generated tokens.", count.generation_tokens)
         self.add("vllm:num_preemptions_total", "counter", "Preempted sequences.", count.preemptions)
         for reason in REASONS:
             labels = {"finished_reason": reason}
             self.add("vllm:request_success_total", "counter", "Sequences by end.", count.finished[reason], labels)
-        settings = {"block_size": str(block_size), "enable_prefix_caching": str(prefix_caching)}
-        settings |= {"kv_cache_size_tokens": str(blocks * block_size), "num_gpu_blocks": str(blocks)}
-        self.add("vllm:cache_config_info", "gauge", "Settings of the cache.", 1, settings)
 
     def collect(self) -> Iterable[Metric]:
         return self._metrics

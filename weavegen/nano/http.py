@@ -102,8 +102,7 @@ class Api(ABC):
         if body.add_special_tokens is not None:
             special = body.add_special_tokens
         ids = self.encode(text, special=special)
-        names = [self.token_text(number) for number in ids] if body.return_token_strs else None
-        return answer(protocol.TokenizeResponse(len(ids), self.length, ids, names))
+        return answer(protocol.TokenizeResponse(len(ids), self.length, ids))
 
     async def detokenize(self, request: Request) -> Response:
         body = _read_detokenize(await request.body())

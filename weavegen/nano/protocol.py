@@ -1,4 +1,4 @@
-"""Requests, responses and errors in the form of vLLM 0.32."""
+"""Requests, responses and errors in the form of vLLM 0.32: the fields that weavegen's client sends and reads."""
 
 import secrets
 import time
@@ -41,10 +41,8 @@ class CompletionRequest(msgspec.Struct):
     repetition_penalty: float | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
-    include_stop_str_in_output: bool = False
     logprobs: int | None = None
     logprob_token_ids: list[int] | None = None
-    return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     stream: bool | None = None
     echo: bool | None = None
@@ -59,7 +57,6 @@ class TokenizeRequest(msgspec.Struct):
     """Whether the text of messages ends with the beginning of the assistant's next message."""
     add_special_tokens: bool | None = None
     """Default: true for a text, false for messages, whose template has the special tokens."""
-    return_token_strs: bool | None = None
 
 
 class AdapterRequest(msgspec.Struct):
@@ -86,10 +83,6 @@ class Choice(msgspec.Struct):
     logprobs: Logprobs | None
     finish_reason: str
     stop_reason: str | None
-    token_ids: list[int] | None = None
-    prompt_logprobs: None = None
-    prompt_token_ids: list[int] | None = None
-    routed_experts: None = None
 
 
 class TokensDetails(msgspec.Struct):
@@ -101,7 +94,6 @@ class Usage(msgspec.Struct):
     total_tokens: int
     completion_tokens: int
     prompt_tokens_details: TokensDetails | None = None
-    completion_tokens_details: None = None
 
 
 class CompletionResponse(msgspec.Struct, kw_only=True):
@@ -112,17 +104,12 @@ class CompletionResponse(msgspec.Struct, kw_only=True):
     model: str
     system_fingerprint: str
     object: str = "text_completion"
-    service_tier: None = None
-    kv_transfer_params: None = None
-    ec_transfer_params: None = None
-    metrics: None = None
 
 
 class TokenizeResponse(msgspec.Struct):
     count: int
     max_model_len: int
     tokens: list[int]
-    token_strs: list[str] | None = None
 
 
 def error_body(message: str, status: int, param: str | None = None) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from starlette.routing import Route
 
 from weavegen.errors import UsageError
 from weavegen.nano import SERVER, http, protocol
-from weavegen.nano.attention import BLOCK
 from weavegen.nano.counters import MetricsPage
 from weavegen.nano.engine import Continuation, Engine, Order, Sampling
 from weavegen.nano.llama import ADAPTER_CONFIG, Llama
@@ -105,15 +104,11 @@ class NanoApi(http.Api):
 
     def metrics_text(self) -> str:
         page, engines = MetricsPage(self.model), list(self._engines.values())
-        size = sum(engine.cache.size for engine in engines)
         page.add_engine(
             self.engine.counters,
             running=sum(engine.running for engine in engines),
             waiting=sum(engine.waiting for engine in engines),
             usage=sum(engine.cache.usage for engine in engines) / len(engines),
-            blocks=size,
-            block_size=BLOCK,
-            prefix_caching=size > 0,
         )
         return page.text()
 
@@ -122,17 +117,15 @@ class NanoApi(http.Api):
         if body.n > self._slots:
             raise protocol.BadRequest(f"n must be at most {self._slots}, got {body.n}.", param="n")
         engine = self._engines[body.model or self.model]
-        prompts = [self._ids(prompt, body) for prompt in protocol.prompts(body)]
         seed = secrets.randbits(62) if body.seed is None else body.seed
-        orders = [self._order(body, ids, seed) for ids in prompts]
+        orders = [self._order(body, self._ids(prompt, body), seed) for prompt in protocol.prompts(body)]
         work = asyncio.gather(*(asyncio.wrap_future(engine.submit(order)) for order in orders))
         results = await http.unless_gone(work, request)
-        served = zip(prompts, results, strict=True)
-        pairs = [(ids, continuation) for ids, result in served for continuation in result.continuations]
+        continuations = [continuation for result in results for continuation in result.continuations]
         read = sum(len(order.prompt) for order in orders)
-        written = sum(len(continuation.ids) for _, continuation in pairs)
+        written = sum(len(continuation.ids) for continuation in continuations)
         return protocol.CompletionResponse(
-            choices=[self._choice(body, index, *pair) for index, pair in enumerate(pairs)],
+            choices=[self._choice(body, *numbered) for numbered in enumerate(continuations)],
             usage=protocol.Usage(read, read + written, written, protocol.TokensDetails(results[-1].cached)),
             model=body.model or self.model,
             system_fingerprint=SERVER,
@@ -171,21 +164,9 @@ class NanoApi(http.Api):
             priority=body.priority,
         )
 
-    def _choice(
-        self, body: protocol.CompletionRequest, index: int, ids: list[int], continuation: Continuation
-    ) -> protocol.Choice:
-        text = bytes(continuation.text)
-        if body.include_stop_str_in_output and continuation.stop is not None:
-            text += continuation.stop
-        choice = protocol.Choice(
-            index=index,
-            text=text.decode("utf-8", "replace"),
-            logprobs=None,
-            finish_reason=continuation.finish,
-            stop_reason=None if continuation.stop is None else continuation.stop.decode(),
-        )
+    def _choice(self, body: protocol.CompletionRequest, index: int, continuation: Continuation) -> protocol.Choice:
+        logprobs = None
         if body.logprobs is not None:
-            choice.logprobs = protocol.completion_logprobs(body, continuation.ids, continuation.tops, self.token_text)
-        if body.return_token_ids:
-            choice.token_ids, choice.prompt_token_ids = continuation.ids, ids
-        return choice
+            logprobs = protocol.completion_logprobs(body, continuation.ids, continuation.tops, self.token_text)
+        stop = None if continuation.stop is None else continuation.stop.decode()
+        return protocol.Choice(index, continuation.text.decode("utf-8", "replace"), logprobs, continuation.finish, stop)

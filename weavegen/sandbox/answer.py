@@ -3,11 +3,12 @@
 The genuine runner (box/runner.py, box/plain.py) keeps well within these bounds.
 """
 
-import math
 from typing import Any
 
 import msgspec
 
+from weavegen.errors import UsageError
+from weavegen.kernel.settings import check_json
 from weavegen.kernel.steps import Execute, Executed
 
 MAX_NAME_CHARS = 2_000
@@ -27,7 +28,6 @@ MAX_ITEMS = 64
 """Views, titles, assertions, subagents; evaluations of each kind."""
 MAX_QUESTIONS = 16
 """About a block that an action has the model write."""
-MAX_INTEGER = 2**63
 MAX_TIME_BUDGET = 1e9
 """Minutes."""
 
@@ -120,27 +120,10 @@ def check_text(text: str, limit: int) -> None:
 
 def check_value(value: Any) -> None:
     """Raise InvalidAnswer unless it is a JSON value of bounded size and depth."""
-    left = MAX_VALUES
-    queue: list[tuple[Any, int]] = [(value, 0)]
-    for part, depth in queue:
-        left -= 1
-        if left < 0 or depth > MAX_DEPTH:
-            raise InvalidAnswer("a value has too many parts, or is nested too deeply")
-        if isinstance(part, str):
-            check_text(part, MAX_TEXT_CHARS)
-        elif isinstance(part, int):
-            if not -MAX_INTEGER <= part < MAX_INTEGER:
-                raise InvalidAnswer("a number has more than 64 bits")
-        elif isinstance(part, float):
-            if not math.isfinite(part):
-                raise InvalidAnswer("a number is not finite")
-        elif isinstance(part, dict | list):
-            if len(part) > left:
-                raise InvalidAnswer("a value has too many parts")
-            if isinstance(part, dict):
-                for key in part:
-                    check_text(key, MAX_NAME_CHARS)
-            queue += [(item, depth + 1) for item in (part.values() if isinstance(part, dict) else part)]
+    try:
+        check_json(value, "a value", MAX_DEPTH, MAX_VALUES, MAX_TEXT_CHARS)
+    except UsageError as error:
+        raise InvalidAnswer(str(error)) from None
     size = len(msgspec.json.encode(value))
     if size > 8 * MAX_TEXT_CHARS:
         raise InvalidAnswer(f"a value has {size:,} bytes")

@@ -4,7 +4,6 @@ import contextlib
 import os
 import socket
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,26 +11,24 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from weavegen.box.wire import MAX_BYTES_FROM_BOX, MAX_BYTES_TO_BOX, BrokenFrame, Reader, frame
+from weavegen.box.wire import MAX_BYTES_FROM_BOX, MAX_BYTES_TO_BOX, BrokenFrame, frame, read_frame
 from weavegen.channels.exchange import Chat, Exchange
 from weavegen.errors import ModelError, TransientError
 from weavegen.kernel.steps import Execute, Executed
 from weavegen.sandbox.answer import InvalidAnswer, check_answer, check_text
 
-MAX_BLOCK_CHARS_PER_MESSAGE = 2**20
-"""Characters of blocks per message."""
-MAX_PROMPTS = 4_096
-"""Prompts that an operation may ask the model."""
+BLOCKS_PER_MESSAGE = 8
+"""A block that the model wrote has 100,000 characters at most, of up to six bytes each."""
 MAX_PARTS = 1_000_000
 """Commas and brackets in a message: each may become a Python object of 60 bytes or more."""
-MAX_PROMPT_MESSAGES = 4_096
-"""Messages with prompts that an operation may send. A message may hold no prompt."""
-MAX_PROMPT_CHARS = 64 * 2**20
-"""Characters of all prompts of an operation. The worker keeps those of one message (8 MiB) at a time."""
-MAX_CHANNEL_REQUESTS = 1_000
-"""Requests to channels per operation."""
-MAX_WAIT_SECONDS = 1_800.0
-"""Total time that an operation may wait for people. It occupies a thread of a worker meanwhile."""
+MOST = {
+    "prompts": 4_096,
+    "messages with prompts": 4_096,  # a message may hold no prompt
+    "characters of prompts": 64 * 2**20,  # the worker keeps those of one message (8 MiB) at a time
+    "requests to channels": 1_000,
+    "seconds of waiting for people": 1_800,  # it occupies a thread of a worker meanwhile
+}
+"""What an operation may use at most."""
 T = TypeVar("T")
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
@@ -113,8 +110,6 @@ class ClientSession(contextlib.AbstractContextManager["ClientSession"]):
     def __init__(self, path: Path, seconds: float):
         self.deadline = time.monotonic() + seconds
         self.seconds = seconds
-        self.reader = Reader(MAX_BYTES_FROM_BOX)
-        self.payloads: deque[bytes] = deque()
         self.connection = socket.socket(socket.AF_UNIX)
         self.connection.settimeout(seconds)
         try:
@@ -132,23 +127,10 @@ class ClientSession(contextlib.AbstractContextManager["ClientSession"]):
 
     def receive(self) -> Message:
         with self.in_time():
-            while not self.payloads:
-                self.check_time()
-                data = self.connection.recv(2**18)
-                if not data:
-                    raise SessionBroken("it closed the connection", cut=True)
-                self.payloads.extend(self.reader.feed(data))
-            payload = self.payloads.popleft()
+            payload = read_frame(self.connection.fileno(), MAX_BYTES_FROM_BOX, self.deadline)
             if sum(payload.count(sign) for sign in b",[{") > MAX_PARTS:
                 raise BrokenFrame(f"a message has more than {MAX_PARTS:,} parts")
             return self.decoder.decode(payload)
-
-    def check_time(self) -> None:
-        """Raise TimeoutError if time is up, even if the box sends so fast that the socket never waits."""
-        left = self.deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self.connection.settimeout(left)
 
     def hello(self) -> int:
         """Read the greeting. Returns how many blocks the box knows."""
@@ -160,12 +142,14 @@ class ClientSession(contextlib.AbstractContextManager["ClientSession"]):
     @contextlib.contextmanager
     def in_time(self) -> Iterator[None]:
         try:
-            self.check_time()
+            if (left := self.deadline - time.monotonic()) <= 0:
+                raise TimeoutError
+            self.connection.settimeout(left)
             yield
         except TimeoutError as error:
             raise SessionBroken(f"no answer within {self.seconds:g} seconds") from error
-        except OSError as error:
-            raise SessionBroken(str(error), cut=True) from error
+        except (OSError, EOFError) as error:
+            raise SessionBroken(str(error) or "it closed the connection", cut=True) from error
         except (BrokenFrame, InvalidAnswer, msgspec.MsgspecError) as error:
             raise SessionBroken(f"it sent an invalid message: {error}") from error
         except (UnicodeError, RecursionError, OverflowError) as error:  # msgspec does not convert these
@@ -183,48 +167,30 @@ class ClientSession(contextlib.AbstractContextManager["ClientSession"]):
 
 def block_messages(blocks: Blocks, known: int) -> Iterator[dict[str, Any]]:
     """Yield messages with the blocks that the box does not know yet."""
-    batch: list[tuple[int, str, str]] = []
-    size = 0
-    for block in blocks(known):
-        batch.append((block.index, str(block.type), block.body))
-        size += len(block.body)
-        if size > MAX_BLOCK_CHARS_PER_MESSAGE:
-            yield {"blocks": batch}
-            batch, size = [], 0
-    if batch:
-        yield {"blocks": batch}
+    found = [(block.index, str(block.type), block.body) for block in blocks(known)]
+    for first in range(0, len(found), BLOCKS_PER_MESSAGE):
+        yield {"blocks": found[first : first + BLOCKS_PER_MESSAGE]}
 
 
-class Usage:
-    """Counts the requests of an operation, and raises SessionBroken above a limit."""
+def count(used: dict[str, float], more: dict[str, float]) -> None:
+    """Add to what an operation has used. Raises SessionBroken above MOST."""
+    for name, amount in more.items():
+        used[name] += amount
+        if used[name] > MOST[name]:
+            raise SessionBroken(f"it used more than {MOST[name]:,} {name} in one operation")
 
-    def __init__(self) -> None:
-        self.channel_requests = self.prompt_messages = self.prompts = self.prompt_chars = 0
-        self.waited = 0.0
 
-    def count_channel_request(self, wait: float) -> None:
-        self.channel_requests += 1
-        self.waited += wait
-        if self.channel_requests > MAX_CHANNEL_REQUESTS or self.waited > MAX_WAIT_SECONDS:
-            raise SessionBroken(
-                f"it made more than {MAX_CHANNEL_REQUESTS:,} requests to channels in one operation, "
-                f"or waited for more than {MAX_WAIT_SECONDS:,.0f} seconds"
-            )
-
-    def count_prompts(self, prompts: list[str], sequences: int) -> None:
-        self.prompt_messages += 1
-        self.prompts += sequences
-        self.prompt_chars += sum(map(len, prompts))
-        too_many = self.prompt_messages > MAX_PROMPT_MESSAGES or self.prompts > MAX_PROMPTS
-        if too_many or self.prompt_chars > MAX_PROMPT_CHARS:
-            raise SessionBroken(f"it asked the model more than {MAX_PROMPTS:,} prompts per operation, or too much text")
+def of_prompts(prompts: list[str], sequences: int) -> dict[str, float]:
+    """What a message with prompts uses."""
+    chars = sum(map(len, prompts))
+    return {"prompts": sequences, "messages with prompts": 1, "characters of prompts": chars}
 
 
 def await_result(
     session: ClientSession, ask: Ask, complete: Complete, chat: Chat, step_id: int, step: Execute
 ) -> Executed:
     """Answer the box's requests until it sends the result of the step. Raises SessionBroken, TransientError."""
-    usage = Usage()
+    used = dict.fromkeys(MOST, 0.0)
     while True:
         message = session.receive()
         if message.result is not None:
@@ -235,14 +201,14 @@ def await_result(
         if message.replaced:
             raise TransientError("another worker has taken this step over")
         if (request := message.chat) is not None:
-            usage.count_channel_request(request.wait)
+            count(used, {"requests to channels": 1, "seconds of waiting for people": request.wait})
             reply(session, request.number, (request.text, request.channel), partial(chat, request))
         elif message.ask is not None:
             prompts = message.ask.prompts
-            usage.count_prompts(prompts, len(prompts))
+            count(used, of_prompts(prompts, len(prompts)))
             reply(session, message.ask.number, prompts, partial(answer, ask, prompts))
         elif (wish := message.complete) is not None:
-            usage.count_prompts([wish.prompt], wish.n)
+            count(used, of_prompts([wish.prompt], wish.n))
             reply(session, wish.number, (wish.prompt, *wish.stop), partial(answer, complete, wish))
         else:
             raise SessionBroken("it sent an empty message")

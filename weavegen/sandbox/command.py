@@ -1,5 +1,6 @@
 """Runs commands in a box whose root is an image: one after another, or several at once, in the same box."""
 
+import contextlib
 import json
 import os
 import select
@@ -11,11 +12,11 @@ from typing import IO, Any
 
 from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure
-from weavegen.sandbox import groups
-from weavegen.sandbox.children import collect, tail
+from weavegen.folders import private
+from weavegen.sandbox.children import tail
 from weavegen.sandbox.image_root import Root
-from weavegen.sandbox.providers import Box, Handle, Limits, provider, start_main
-from weavegen.sandbox.watch import INTERVAL_SECONDS, BoxState, Watch, by_parent, members, memory_reason, process_table
+from weavegen.sandbox.providers import Box, Limits, provider, start_main
+from weavegen.sandbox.watch import BoxState, record_memory_kill, watching
 
 SHOWN_CHARS = 8_000
 
@@ -27,57 +28,48 @@ class CommandBox:
         """Start the box. `name`: of the folder for it. Raises EnvironmentFailure if there can be none."""
         self.sandbox, self.limits, self.root = provider(config.sandbox), limits, root
         root.prepare()
-        workspace = config.workspaces / name
-        workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.log = workspace / "log"
-        self.log.unlink(missing_ok=True)
-        self.control, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        box = Box(
-            workspace,
-            0,
-            self.log,
-            limits,
-            (),
-            descriptors=(inside.fileno(),),
-            network=network,
-            temporary=True,
-            root=root,
-        )
+        workspace = private(config.workspaces / name)
+        self._log, self._why = workspace / "log", workspace / "env-0.why"
+        for old in (self._log, self._why):
+            old.unlink(missing_ok=True)
+        self._control, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with inside:
-            self.handle: Handle = start_main(self.sandbox, "commands", {"control": inside.fileno()}, box)
-        self.watch, self.state = Watch(workspace), BoxState(self.handle, limits, str(root.changes))
+            given = (inside.fileno(),)
+            box = Box(workspace, 0, self._log, limits, (), {}, {}, given, network=network, temporary=True, root=root)
+            self.handle = start_main(self.sandbox, "commands", {"control": inside.fileno()}, box)
+        BoxState(self.handle, limits, str(root.changes)).write(self._why.with_suffix(".json"))
+        self._watching = contextlib.ExitStack()
+        self._watching.enter_context(watching(workspace))
 
-    def send(self, request: dict[str, Any], *files: IO[bytes] | int) -> socket.socket:
+    def send(self, request: dict[str, Any], *files: IO[bytes]) -> socket.socket:
         """Begin a request (box/commands.py) with its standard input, output and error.
 
-        Returns a socket on which the exit code arrives as one line; closing it kills the command. Raises
-        EnvironmentFailure where the box has ended.
+        Returns a socket on which the exit code arrives as one line, or nothing if the box ends; closing it kills the
+        command. Raises EnvironmentFailure where the box has ended.
         """
         answer, inside = socket.socketpair()
-        numbers = [file if isinstance(file, int) else file.fileno() for file in files]
         try:
             with inside:
-                socket.send_fds(self.control, [b"."], [*numbers, inside.fileno()])
+                socket.send_fds(self._control, [b"."], [*(file.fileno() for file in files), inside.fileno()])
             answer.sendall(json.dumps(request).encode() + b"\n")
         except OSError:
             answer.close()
-            raise EnvironmentFailure(f"the box has ended: {self.killed_for() or tail(self.log)}") from None
+            raise EnvironmentFailure(f"the box has ended: {self.killed_for() or tail(self._log)}") from None
         return answer
 
     def killed_for(self) -> str:
-        """The limit for which the kernel has killed a process of the box; empty: none."""
-        return memory_reason(self.limits) if groups.killed_for_memory(self.handle.groups) else ""
-
-    def exceeded(self) -> str:
-        """Which limit the box exceeds that the kernel does not enforce; empty: none."""
-        processes = process_table()
-        own = members(self.handle, processes, by_parent(processes))
-        return self.watch.exceeded_limit(self.log, self.state, own) or ""
+        """The limit for which the box, or a process of it, was killed; empty: none."""
+        record_memory_kill(self._why, self.handle, self.limits)
+        with contextlib.suppress(FileNotFoundError):
+            return self._why.read_text()
+        return ""
 
     def kill(self) -> None:
         """End every process in the box. Its changes stay."""
-        self.control.close()
+        self.killed_for()  # the control groups know it only while they are there
+        self._control.close()
         self.sandbox.kill(self.handle)
+        self._watching.close()
 
 
 @dataclass(frozen=True)
@@ -104,28 +96,16 @@ def run(
 
     `name`: of the folder for the box. Raises EnvironmentFailure if there can be no box.
     """
-    began = time.monotonic()
+    began, poll = time.monotonic(), select.poll()
     box = CommandBox(config, root, limits, name, network)
     with tempfile.TemporaryFile(dir=config.workspaces / name) as output:
         try:
             request = {"argv": argv, "user": user, "cwd": root.workdir, "environ": {}}
             with open(os.devnull, "rb") as nothing, box.send(request, nothing, output, output) as answer:
-                ended = wait(box, answer, seconds)
+                poll.register(answer, select.POLLIN)
+                ended = "" if poll.poll(1000 * seconds) else f"its time of {seconds:.0f} seconds was up"
         finally:
             box.kill()
         output.seek(max(output.seek(0, os.SEEK_END) - 4 * SHOWN_CHARS, 0))
         text = output.read().decode(errors="replace")[-SHOWN_CHARS:]
-    return Ran(text, ended, time.monotonic() - began)
-
-
-def wait(box: CommandBox, answer: socket.socket, seconds: float) -> str:
-    """Wait until the command has ended. Returns why it did not end by itself; empty: it did."""
-    poll, deadline = select.poll(), time.monotonic() + seconds
-    poll.register(answer, select.POLLIN)
-    while (left := deadline - time.monotonic()) > 0:
-        if poll.poll(1000 * min(left, INTERVAL_SECONDS)):
-            return box.killed_for()
-        if reason := box.exceeded():
-            return reason
-        collect()
-    return f"its time of {seconds:.0f} seconds was up"
+    return Ran(text, box.killed_for() or ended, time.monotonic() - began)

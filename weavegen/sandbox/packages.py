@@ -18,10 +18,12 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
+
 from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.kernel.packages import Packages, differences, normalised
+from weavegen.kernel.packages import Packages, differences
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +75,7 @@ def folder_name(requirements: str) -> str:
 def read_versions(folder: Path) -> dict[str, str]:
     """Version of each package in a folder, by normalised name. A folder that was installed never changes."""
     found = importlib.metadata.distributions(path=[str(folder)])
-    return {normalised(one.metadata["Name"]): one.version for one in found}
+    return {canonicalize_name(one.metadata["Name"]): one.version for one in found}
 
 
 def run_pip(requirements: str, folder: Path, versions: Mapping[str, str] | None) -> None:

@@ -1,5 +1,1 @@
 """BM25 search with rank-bm25 as the scorer: over one trace, a job, the whole corpus, or documents."""
-
-from weavegen.search.retrieval import save, search
-
-__all__ = ["save", "search"]
