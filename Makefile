@@ -35,6 +35,7 @@ test-security: setup ## test the promises of SECURITY.md and docs/audit.md: atta
 
 test-harbor: ## test Harbor tasks: images by buildah, boxes on them, the verifier, forgeries of rewards; needs root; six minutes
 	@bash scripts/setup.sh buildah mmdebstrap newuidmap=uidmap
+	@bash scripts/harbor.sh install
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/harbor
 
 test-docs: setup ## test every command, query and link in the documents
@@ -128,6 +129,6 @@ lock: ## write requirements.lock and packages.lock anew; needs uv
 		--upgrade --quiet --output-file weavegen/sandbox/packages.lock >/dev/null
 	@! grep -inE '://|^torch==' requirements.lock weavegen/sandbox/packages.lock
 
-clean: ## remove .venv, .venv-vllm, .venv-trl, .venv-compose, .venv-harbor and caches; traces in .weavegen stay
-	@rm -rf .venv .venv-vllm .venv-trl .venv-compose .venv-harbor .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist ./*.egg-info tests/web/.axe
+clean: ## remove .venv, .venv-vllm, .venv-trl, .venv-harbor-peer, .venv-compose, .venv-harbor and caches; traces in .weavegen stay
+	@rm -rf .venv .venv-vllm .venv-trl .venv-harbor-peer .venv-compose .venv-harbor .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist ./*.egg-info tests/web/.axe
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

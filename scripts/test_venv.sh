@@ -1,10 +1,11 @@
 # shellcheck shell=bash
-# A virtual environment for tests that need packages beyond weavegen's own. trl.sh and vllm.sh source this file in
-# the repository's root, after they set
+# A virtual environment for tests that need packages beyond weavegen's own. trl.sh, vllm.sh and harbor.sh source this
+# file in the repository's root, after they set
 #   name, venv    the script's name, and the environment's folder
 #   packages      the packages to install, with versions
 #   unwanted      packages to remove again
 #   size          the total size, for messages
+#   oldest        the oldest minor version of Python 3 that they need; default 11
 # PYTHON=/path/to/python3.12 chooses the interpreter. pip finds a CPU build of PyTorch by its own settings
 # (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS, pip.conf).
 
@@ -19,15 +20,15 @@ usage() {
 }
 
 find_python() {
-    local candidate
-    for candidate in ${PYTHON:+"$PYTHON"} .venv/bin/python python3 python3.12 python3.11 python3.13; do
-        if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null; then
+    local candidate pyenv=${PYENV_ROOT:-$HOME/.pyenv}/versions
+    for candidate in ${PYTHON:+"$PYTHON"} .venv/bin/python python3 python3.12 python3.11 python3.13 "$pyenv"/3.*/bin/python; do
+        if "$candidate" -c "import sys; sys.exit(not (3, ${oldest:-11}) <= sys.version_info < (3, 15))" 2>/dev/null; then
             echo "$candidate"
             return
         fi
-        [ "$candidate" != "${PYTHON:-}" ] || fail "PYTHON=$PYTHON is no Python from 3.11 to 3.14"
+        [ "$candidate" != "${PYTHON:-}" ] || fail "PYTHON=$PYTHON is no Python from 3.${oldest:-11} to 3.14"
     done
-    fail "Python from 3.11 to 3.14 is needed: install one, or name it with PYTHON=/path/to/python3"
+    fail "Python from 3.${oldest:-11} to 3.14 is needed: install one, or name it with PYTHON=/path/to/python3"
 }
 
 # Creates the environment, unless it exists with these packages.
