@@ -145,6 +145,8 @@ def formats(name: str | None) -> Result:
     """All formats, or one with its columns."""
     from weavegen import exports
     from weavegen.exports.format import RowFormat, comments
+        if told := order.format.tells(written.totals):
+            yield told
 
     chosen = [exports.find(name)] if name is not None else list(exports.FORMATS.values())
     value = [

@@ -1,7 +1,7 @@
 """What a format is: a view whose rows it takes, and how it writes each of them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -47,6 +47,12 @@ class Source:
     """Rows that the card makes a remark about, by remark."""
     template: Template | None = None
     """Chat template of the prompts; None: the one that the writer read."""
+    split: str = ""
+    """The split that the rows go to."""
+    kept: dict[str, Any] = field(default_factory=dict)
+    """What a format keeps from one trace to the next, by split."""
+    totals: Counter[str] = field(default_factory=Counter)
+    """Figures of the whole export, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +73,9 @@ class Format:
 
     weak: Callable[[Options], tuple[str, str] | None] = lambda options: None
     """The condition over the view for rows that are counted and left out, and the reason."""
+
+    tells: Callable[[Mapping[str, int]], str] = lambda totals: ""
+    """What the card and the command say of Source.totals, in one sentence; empty: nothing."""
 
     def check(self, options: Options) -> None:
         """Raise UsageError where an option does not apply to this format."""

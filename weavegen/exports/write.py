@@ -217,7 +217,7 @@ def write_splits(conn: sa.Connection, order: Export, selection: Selection, folde
 
     try:
         for trace, keys in selection.traces():
-            split = split_of(conn, trace, order.splits)
+            split = source.split = split_of(conn, trace, order.splits)
             before, keys = writers[split].rows, counted(keys)
             writers[split].add(source, trace, keys)
             for _ in keys:  # formats of whole traces do not consume the keys
@@ -238,6 +238,7 @@ def write_splits(conn: sa.Connection, order: Export, selection: Selection, folde
         bytes=sum(path.stat().st_size for path in paths),
         left_out=dict(source.left_out + selection.left_out),
         notes=dict(source.notes),
+        totals=dict(source.totals),
         origin=origin,
         simulated=origin.simulated(order.simulation),
     )
