@@ -59,8 +59,13 @@ def test_nodes_are_a_tree_without_repetition(corpus: Installation, tmp_path: Pat
     assert all(node["parent_id"] is None or node["parent_id"] < node["node_id"] for node in nodes)
     assert all(node["logprobs"] is None or len(node["logprobs"]) == len(node["tokens"]) for node in nodes)
     assert {node["kind"] == "candidate" for node in nodes if node["logprobs"] is not None} == {True}
-    read = [(node["parent_id"], str(node["tokens"])) for node in nodes if node["logprobs"] is None]
+    family = {id: origin or id for id, origin in corpus.sql("select id, fork_of from traces")}
+    read = [
+        (node["parent_id"], family[node["trace_id"]], str(node["tokens"])) for node in nodes if not node["logprobs"]
+    ]
     assert len(set(read)) == len(read), "what two prompts have in common is one path"
+    roots = [str(node["tokens"]) for node in nodes if node["parent_id"] is None]
+    assert len(set(roots)) == len(roots), "all traces share their first blocks"
     shared = {node["parent_id"]: set[int]() for node in nodes}
     for node in nodes:
         shared[node["parent_id"]].add(node["trace_id"])

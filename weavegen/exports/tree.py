@@ -27,7 +27,7 @@ from weavegen.trace.blocks import MESSAGE
 LOST = "token ids of candidates are not recorded: enqueue with --set tokens=all"
 DEEP = "nodes of a tree search below its first level: the text above them was tokenised again, without a record"
 SHARED_DEPTH = 2
-"""Nodes of so many first levels (genesis and bootstrap, system and user) may be shared by traces that are no forks."""
+"""Nodes of so many first levels (genesis and bootstrap, system and user) are shared by all traces."""
 
 CANDIDATE, CONVERSATION = "candidate", "conversation"
 OF_CANDIDATE = ("index", "score", "reward", "kept", "step_id", "candidate_id", "position")
@@ -76,7 +76,11 @@ class Tree:
 
     def __init__(self, totals: Counter[str]) -> None:
         self.known: ChainMap[bytes, Node] = ChainMap({}, {})
-        """Nodes that were read, by `digest`: those of the trace that is being read, and those of others."""
+        """Nodes that were read, by `name`: those of the trace that is being read, and those of others."""
+        self.family = 0
+        """The trace of which that one is a fork or a retry, directly or not. Deeper nodes are shared only among these,
+        so that an export does not depend on the forks of other traces.
+        """
         self._count, self._rows, self._totals = 0, list[Row](), totals
 
     def add(self, parent: Node, ids: list[int], **values: Any) -> Node:
@@ -91,7 +95,7 @@ class Tree:
 
     def read(self, parent: Node, piece: Piece, **values: Any) -> Node:
         """The child of a node with the tokens of a piece of a prompt; a new one if there is none."""
-        name = digest(parent, piece.ids)
+        name = self.name(parent, piece.ids)
         if (node := self.known.get(name)) is None:
             node = self.known[name] = self.add(parent, piece.ids, kind=piece.kind, index=piece.at, **values)
         return node
@@ -101,21 +105,24 @@ class Tree:
         rows, self._rows = self._rows, []
         return (columns | row for row in rows)
 
-    def end_trace(self, forked: bool) -> None:
-        """Forget the nodes that no other trace continues. `forked`: whether it has forks."""
+    def name(self, parent: Node, ids: list[int]) -> bytes:
+        """By which a node is found again."""
+        family = -1 if parent.depth < SHARED_DEPTH else self.family
+        place = -1 if parent.id is None else parent.id
+        return hashlib.blake2b(array("q", [family, place, *ids]), digest_size=16).digest()
+
+    def end_trace(self, continued: bool) -> None:
+        """Forget the nodes that no other trace continues. `continued`: whether it has forks or retries."""
         own, others = self.known.maps
-        others.update({name: node for name, node in own.items() if forked or node.depth <= SHARED_DEPTH})
+        others.update({name: node for name, node in own.items() if continued or node.depth <= SHARED_DEPTH})
         own.clear()
-
-
-def digest(parent: Node, ids: list[int]) -> bytes:
-    return hashlib.blake2b(array("q", [-1 if parent.id is None else parent.id, *ids]), digest_size=16).digest()
 
 
 def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
     """The new nodes of a trace."""
     about = sql.run(source.conn, "exports/tree-trace", trace=trace).mappings().one()
     tree: Tree = source.kept.setdefault(source.split, Tree(source.totals))
+    tree.family = sql.run(source.conn, "exports/root-trace", trace=trace).one().id
     columns = dict.fromkeys(SCHEMA.names) | {name: about[name] for name in ("trace_id", "fork_of", "job", "bootstrap")}
     seen: set[int] = set()
     for conversation in conversations(source.conn, trace):
@@ -128,7 +135,7 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
             found = sql.run(source.conn, "exports/tree-candidates", trace=trace, step=step).mappings().all()
             add_group(source, tree, reader, [row for row in found if row["candidate_id"] not in seen])
             yield from tree.taken(columns)
-    tree.end_trace(about["forked"])
+    tree.end_trace(about["continued"])
 
 
 def add_conversation(source: Source, tree: Tree, conversation: list[Any], result: Row) -> set[int]:
@@ -147,7 +154,7 @@ def add_conversation(source: Source, tree: Tree, conversation: list[Any], result
             elif ids:
                 node = tree.read(node, Piece(row.type if len(parts) == 1 else "prompt", row.at, ids), **place)
         if len(parts) > 1 and row is not last:
-            tree.known[digest(before, integers(row.read))] = node  # later prompts, and forks, read it as one piece
+            tree.known[tree.name(before, integers(row.read))] = node  # later prompts, and forks, read it as one piece
     return {row.candidate_id for row in conversation if row.first == last.first}
 
 

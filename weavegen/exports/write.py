@@ -186,7 +186,7 @@ def split_of(conn: sa.Connection, trace_id: int, splits: dict[str, float]) -> st
     names = list(splits)
     if len(names) == 1:
         return names[0]
-    job, number = sql.run(conn, "exports/root-trace", trace=trace_id).one()
+    _, job, number = sql.run(conn, "exports/root-trace", trace=trace_id).one()
     point = int.from_bytes(hashlib.sha256(f"{job}/{number}".encode()).digest()[:6], "big") / 2**48
     for name in names[:-1]:
         point -= splits[name]
