@@ -56,6 +56,8 @@ ELSEWHERE = {
     "weavegen up --vllm": "needs vLLM; tests/real",
     "weavegen enqueue --harbor": "needs buildah; tests/harbor",
     "weavegen enqueue --agent react --harbor": "the same",
+    "weavegen export --format harbor": "the same",
+    "weavegen export --format sessions --out sessions --push-to-hub": "needs a hub; tests/corpus/test_hub.py",
     "weavegen images add": "the same",
     "weavegen images build": "the same",
     "weavegen up --model weights": "needs weights, and all the others need the simulation",

@@ -16,6 +16,7 @@ from weavegen.text import bytes_text, parse_size
 
 if TYPE_CHECKING:
     from weavegen.exports import write
+    from weavegen.exports.hub import Dataset
 
 MAX_SHARD_BYTES = 1e12
 
@@ -93,6 +94,13 @@ def export(
         bool, typer.Option("--list", help="List the formats, or with --format the columns of one.")
     ] = False,
     dry_run: Annotated[bool, typer.Option(help="Only print how many rows and traces match.")] = False,
+    push_to_hub: Annotated[
+        str | None,
+        typer.Option(metavar="OWNER/NAME", help="Also upload the folder to this dataset of the hub, with HF_TOKEN."),
+    ] = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="Let everybody read the dataset of --push-to-hub, if it is created.")
+    ] = False,
 ) -> Result:
     """Write the corpus, or a part of it, as a folder that trainers read.
 
@@ -102,25 +110,33 @@ def export(
     Example: weavegen export --format dpo --out pairs --where "margin > 1 and bootstrap = 'tictactoe.py'"
     """
     from weavegen.exports import write
+    from weavegen.exports.folder import check_free
+    from weavegen.exports.hub import Dataset
 
     if list_:
         return formats(format)
     if format is None or (options.out is None and not dry_run):
         raise UsageError("give --format and --out; `weavegen export --list` shows the formats")
     order = dataclasses.replace(options.order(format), seconds=seconds)
+    if public and push_to_hub is None:
+        raise UsageError("--public needs --push-to-hub OWNER/NAME")
     if dry_run:
         with reading() as conn:
             counts = write.preview(conn, order)
         lines = (f"{name}: {counts['rows'][name]} rows of {counts['traces'][name]} traces" for name in order.splits)
         return Result(counts | {"dry_run": True}, lines)
-    return write_folder(order)
+    check_free(order.out)
+    return write_folder(order, None if push_to_hub is None else Dataset(push_to_hub, public=public))
 
 
-def write_folder(order: "write.Export") -> Result:
+def write_folder(order: "write.Export", hub: "Dataset | None" = None) -> Result:
+    """Write the folder. `hub`: where to upload it then."""
     from weavegen.exports import write
 
     with reading() as conn, progress_bar(order.format.name) as progress:
         written = write.export(conn, order, progress=progress)
+    if hub is not None:
+        hub.push(order.out)
 
     def shown() -> Iterator[RenderableType]:
         for name, rows in written.rows.items():
@@ -129,16 +145,20 @@ def write_folder(order: "write.Export") -> Result:
             yield f"left out, {rows} rows: {reason}"
         for note, rows in sorted(written.notes.items()):
             yield f"in {rows} rows: {note}"
+        if told := order.format.tells(written.totals):
+            yield told
         if written.simulated:
             yield SIMULATED_DATA
         sizes = f"{bytes_text(written.text_bytes)} of text in {bytes_text(written.bytes)}"
         yield f"{order.out}: {sizes}, see README.md there"
+        if hub is not None:
+            yield f"pushed to {hub.url}"
 
     value = dataclasses.asdict(written)
     value["origin"] = {
         name: sorted(origin) if isinstance(origin, set) else origin for name, origin in value["origin"].items()
     }
-    return Result({"out": str(order.out), "format": order.format.name} | value, shown())
+    return Result({"out": str(order.out), "format": order.format.name, "pushed_to": hub and hub.url} | value, shown())
 
 
 def formats(name: str | None) -> Result:

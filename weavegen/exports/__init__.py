@@ -4,7 +4,7 @@ write.py is the way in, format.py says what a format is, docs/exports.md describ
 """
 
 from weavegen.errors import UsageError
-from weavegen.exports import atif, atropos, labelled, retrieval, samples, text, trajectories
+from weavegen.exports import atif, atropos, labelled, retrieval, samples, sessions, text, trajectories, tree, trials
 from weavegen.exports.format import Format
 
 FORMATS: dict[str, Format] = {
@@ -20,10 +20,13 @@ FORMATS: dict[str, Format] = {
         atropos.FORMAT,
         trajectories.MESSAGES,
         trajectories.TRAJECTORIES,
+        tree.FORMAT,
         retrieval.FORMAT,
         text.PY,
         text.JSON,
         atif.FORMAT,
+        trials.FORMAT,
+        sessions.FORMAT,
     )
 }
 

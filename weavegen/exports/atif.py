@@ -3,19 +3,22 @@
 The format is that of Harbor's RFC 0001 (https://harborframework.com/docs/trajectory-format). Blocks that the model
 wrote are steps of the agent: text is their message; code is a call of a tool named like the block type, and the
 result of its execution is the observation. Task reminders, observations and outcomes are steps of the system. The
-bootstrap file and messages of a conversation's user are steps of the user. Subagents are trajectories of their own
-in the same file. Steps are numbered from 1; `extra` has the block's index.
+bootstrap file and messages of a conversation's user are steps of the user. In a conversation, the calls in a message
+are tool calls of its step, and the answers of the tools its observation. Subagents are trajectories of their own in
+the same file. Steps are numbered from 1; `extra` has the block's index.
 """
 
+import contextlib
 import datetime
-from collections.abc import Generator, Iterator
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from weavegen import sql
-from weavegen.exports.format import FileFormat, Source
-from weavegen.exports.read_prompts import integers, reals
+from weavegen.agents.dialogue import THOUGHT, TOOL_CALL
+from weavegen.exports.format import Source, file_per_trace
 from weavegen.exports.text import blocks
 from weavegen.trace.blocks import CALLBACK, BlockType, Label
 from weavegen.trace.render import render_label
@@ -25,54 +28,57 @@ MAX_OUTPUT_CHARS = 20_000
 """Maximum characters of an observation. The rest is cut off."""
 TOOLS = CALLBACK | {BlockType.OBSERVATION_INFERENCE, BlockType.BOOTSTRAP}
 """Types of blocks that are code and are executed."""
+WRITTEN = TOOLS - {BlockType.BOOTSTRAP}
+WRITES_BLOCKS = ("weave", "planning")
+TOOL_RESPONSE = re.compile(r"<tool_response>(.*?)</tool_response>", re.DOTALL)
 NOTES = (
     "Written by weavegen. A step of the agent is the candidate that was chosen, and has its metrics. "
     "final_metrics count all candidates; of the prompts they count those of sampling, each once."
 )
-ABOUT_TRACE = (
-    "job_id", "job", "number", "bootstrap", "params", "seed", "status", "ended_because", "failure_kind", "failure",
-    "returned", "ticks", "blocks", "bytes", "fork_of", "fork_at", "retry_of",
-)  # fmt: skip
-ABOUT_SUBAGENT = ("name", "parent", "description", "completed")
-ABOUT_BLOCK = ("index", "type", "tick", "compiles", "ran", "question", "answer", "probability", "score", "reward")
-
 Object = dict[str, Any]
+
+
+class Call(msgspec.Struct):
+    """A tool call as the model wrote it."""
+
+    name: str
+    arguments: dict[str, Any] = {}
 
 
 def text(source: Source, trace: int) -> Iterator[str]:
     """The trajectory as JSON, one step per line."""
     row = sql.run(source.conn, "exports/atif-trace", trace=trace).mappings().one()
     root = f"weavegen-trace-{trace}"
-    subagents = sql.run(source.conn, "exports/atif-subagents", trace=trace).mappings().all()
-    refs = {subagent["name"]: f"{root}/{subagent['name']}" for subagent in subagents}
-    yield begin(header(row, root))
-    count = yield from steps(source, row, "main", refs)
-    extra = {"trace_id": trace} | {name: row[name] for name in ABOUT_TRACE}
-    totals = {
-        "total_prompt_tokens": row["prompt_tokens"],
-        "total_completion_tokens": row["sampled_tokens"],
-        "total_cached_tokens": row["cached_tokens"],
-        "total_steps": count,
-        "extra": {name: row[name] for name in ("candidates", "reward", "protected_ticks", "not_evaluated")},
-    }
-    yield end({"final_metrics": known(totals), "notes": NOTES, "extra": extra})
+    subagents = sql.run(source.conn, "exports/atif-subagents", trace=trace).all()
+    refs = {subagent.name: f"{root}/{subagent.name}" for subagent in subagents}
+    agent = {"name": f"weavegen-{row['agent']}", "version": row["version"], "model_name": row["model"]}
+    agent = known(agent | {"tool_definitions": tool_definitions(row) or None})
+    head = {"schema_version": VERSION, "session_id": root, "trajectory_id": root, "agent": agent}
+    rest = {"notes": NOTES, "final_metrics": row["final_metrics"], "extra": row["extra"]}
+    yield from trajectory(head, steps(source, row, "main", refs), rest)
     yield ', "subagent_trajectories": ['
     for number, subagent in enumerate(subagents):
-        yield (",\n" if number else "\n") + begin(header(row, refs[subagent["name"]], session=root))
-        count = yield from steps(source, row, subagent["name"], refs)
-        about = {name: subagent[name] for name in ABOUT_SUBAGENT}
-        yield end({"final_metrics": {"total_steps": count}, "extra": {"subagent": about}}) + "}"
+        yield ",\n" if number else "\n"
+        about = {"final_metrics": {}, "extra": subagent.extra}
+        yield from trajectory(
+            head | {"trajectory_id": refs[subagent.name]}, steps(source, row, subagent.name, refs), about
+        )
+        yield "}"
     yield "]}\n"
 
 
-def begin(values: Object) -> str:
-    """The beginning of a JSON object, up to its steps."""
-    return msgspec.json.encode(values).decode()[:-1] + ', "steps": ['
+def trajectory(head: Object, steps: Iterator[Object], rest: Object) -> Iterator[str]:
+    """The JSON object of a trajectory: the fields before the steps, the steps, and the others. Its brace is missing."""
+    yield encoded(head)[:-1] + ', "steps": ['
+    number = 0
+    for number, step in enumerate(steps, 1):
+        yield (",\n" if number > 1 else "\n") + encoded({"step_id": number} | step)
+    rest["final_metrics"] |= {"total_steps": number}
+    yield "\n], " + encoded(rest)[1:-1]
 
 
-def end(values: Object) -> str:
-    """The end of the steps, and the fields after them. The object's brace is missing."""
-    return "\n], " + msgspec.json.encode({name: value for name, value in values.items() if value}).decode()[1:-1]
+def encoded(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def known(values: Object) -> Object:
@@ -80,23 +86,38 @@ def known(values: Object) -> Object:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def header(row: Any, trajectory: str, session: str | None = None) -> Object:
-    """The fields before the steps."""
-    return {
-        "schema_version": VERSION,
-        "session_id": session or trajectory,
-        "trajectory_id": trajectory,
-        "agent": known({"name": f"weavegen-{row['agent']}", "version": row["version"], "model_name": row["model"]}),
-    }
+def tool_definitions(trace: Any) -> list[Object]:
+    """The tools that the agent was told of, in the form of OpenAI's API: those that its system message declares; for an
+    agent that writes blocks the types that are code.
+    """
+    if trace["system"] is None:
+        return [code_tool(type) for type in sorted(WRITTEN)] if trace["agent"] in WRITES_BLOCKS else []
+    found = []
+    for line in trace["system"].splitlines():
+        with contextlib.suppress(msgspec.DecodeError):
+            found += [msgspec.json.decode(line)] if line.startswith('{"type": "function"') else []
+    return found
 
 
-def steps(source: Source, trace: Any, subagent: str, refs: dict[str, str]) -> Generator[str, None, int]:
-    """The steps of a subagent as JSON, each on a new line. Returns their number."""
-    number = 0
-    for number, row in enumerate(blocks(source.conn, "atif-blocks", trace["id"], subagent=subagent), 1):
-        step = {"step_id": number} | make_step(row._mapping, trace, refs)
-        yield (",\n" if number > 1 else "\n") + msgspec.json.encode(step).decode()
-    return number
+def code_tool(type: BlockType) -> Object:
+    """A type of blocks as a function."""
+    parameters = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}
+    about = f"Run Python code, as a block of the type {type}, in the process of the trace."
+    return {"type": "function", "function": {"name": type, "description": about, "parameters": parameters}}
+
+
+def steps(source: Source, trace: Any, subagent: str, refs: dict[str, str]) -> Iterator[Object]:
+    """The steps of a subagent, without their numbers."""
+    before: Object | None = None
+    for row in blocks(source.conn, "atif-blocks", trace["id"], subagent=subagent):
+        if row.type == BlockType.TOOL and before and "tool_calls" in before and "observation" not in before:
+            before["observation"] = {"results": answers(before["tool_calls"], row._mapping)}
+            continue
+        if before:
+            yield before
+        before = make_step(row._mapping, trace, refs)
+    if before:
+        yield before
 
 
 def make_step(row: Any, trace: Any, refs: dict[str, str]) -> Object:
@@ -112,6 +133,8 @@ def make_step(row: Any, trace: Any, refs: dict[str, str]) -> Object:
     if type is BlockType.OPTION and row["question"] is not None:
         step["message"] = render_label(Label(row["question"], row["answer"], row["probability"])).strip()
     call = f"block-{row['index']}"
+    if type is BlockType.ASSISTANT:
+        step |= message(row["body"], call)
     if by_agent and type in TOOLS:
         step["message"] = row["title"] or ""
         step["tool_calls"] = [{"tool_call_id": call, "function_name": type, "arguments": {"code": row["body"]}}]
@@ -119,12 +142,41 @@ def make_step(row: Any, trace: Any, refs: dict[str, str]) -> Object:
         if "tool_calls" in step:
             result["source_call_id"] = call
         step["observation"] = {"results": [result]}
-    if by_agent and (candidate_metrics := metrics(row)):
-        step["metrics"] = candidate_metrics
+    if by_agent and row["metrics"]:
+        step["metrics"] = row["metrics"]
     if trace["fork_at"] is not None and row["index"] < trace["fork_at"]:
         step["is_copied_context"] = True
-    step["extra"] = known({name: row[name] for name in ABOUT_BLOCK})
-    return step
+    return step | {"extra": row["extra"]}
+
+
+def message(text: str, name: str) -> Object:
+    """A message of a conversing agent: thoughts, calls, and the rest of the text. Its calls are named after `name`.
+
+    A call that is no JSON object with a name is a call of the function `tool_call` with this text.
+    """
+    thoughts = [match[0].removeprefix("<think>").removesuffix("</think>").strip() for match in THOUGHT.finditer(text)]
+    rest = THOUGHT.sub("", text)
+    calls = []
+    for number, match in enumerate(TOOL_CALL.finditer(rest)):
+        try:
+            call = msgspec.json.decode(match[1], type=Call)
+        except (msgspec.DecodeError, RecursionError):
+            call = Call("tool_call", {"text": match[1]})
+        calls.append({"tool_call_id": f"{name}-{number}", "function_name": call.name, "arguments": call.arguments})
+    said = {"reasoning_content": "\n".join(thoughts) or None, "tool_calls": calls or None}
+    return {"message": TOOL_CALL.sub("", rest).strip()} | known(said)
+
+
+def answers(calls: list[Object], row: Any) -> list[Object]:
+    """What the tools answered, in the order of their calls; one text where these do not match."""
+    texts = TOOL_RESPONSE.findall(row["body"])
+    extra = {"index": row["index"], "type": row["type"]}
+    if len(texts) != len(calls):
+        return [{"content": row["body"], "extra": extra}]
+    return [
+        {"source_call_id": call["tool_call_id"], "content": text, "extra": extra}
+        for call, text in zip(calls, texts, strict=True)
+    ]
 
 
 def observation(row: Any, refs: dict[str, str]) -> Object | None:
@@ -137,7 +189,7 @@ def observation(row: Any, refs: dict[str, str]) -> Object | None:
     if error is not None:
         parts.append(error.get("traceback") or f"{error['type']}: {error['message']}")
     elif result.get("value") is not None:
-        parts.append("returned: " + msgspec.json.encode(result["value"]).decode())
+        parts.append("returned: " + encoded(result["value"]))
     callee = result.get("waits_for")
     if callee is not None:
         parts.append(f"calls the subagent {callee}")
@@ -147,22 +199,9 @@ def observation(row: Any, refs: dict[str, str]) -> Object | None:
     return seen
 
 
-def metrics(row: Any) -> Object:
-    """Tokens and logprobs of the chosen candidate."""
-    return known(
-        {
-            "prompt_tokens": row["prompt_tokens"],
-            "completion_tokens": row["tokens"],
-            "cached_tokens": row["cached"],
-            "completion_token_ids": None if row["token_ids"] is None else integers(row["token_ids"]),
-            "logprobs": None if row["logprobs"] is None else reals(row["logprobs"]),
-        }
-    )
-
-
-FORMAT = FileFormat(
+FORMAT = file_per_trace(
+    "json",
+    text,
     name="atif",
     about="A trajectory per trace: ATIF-v1.7 JSON, as Harbor and its viewers read it.",
-    suffix="json",
-    text=text,
 )

@@ -70,6 +70,8 @@ class Written:
     """Rows that were not written, by reason."""
     notes: dict[str, int]
     """Rows that there is a remark about, by remark."""
+    totals: dict[str, int]
+    """Figures of the format, by name."""
     origin: Origin
     simulated: bool
 
@@ -98,6 +100,7 @@ def card(format: Format, where: str | None, limit: int | None, options: dict[str
         limit=limit,
         options=options,
         written=written,
+        told=format.tells(written.totals),
         digest=f"sha256-{hashlib.sha256(hashes.encode()).hexdigest()}",
         size=next(size for power, size in enumerate(SIZES, 3) if total < 10**power or size == SIZES[-1]),
         models=sorted(written.origin.models) + unnamed,

@@ -1,7 +1,7 @@
 """What a format is: a view whose rows it takes, and how it writes each of them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -47,6 +47,12 @@ class Source:
     """Rows that the card makes a remark about, by remark."""
     template: Template | None = None
     """Chat template of the prompts; None: the one that the writer read."""
+    split: str = ""
+    """The split that the rows go to."""
+    kept: dict[str, Any] = field(default_factory=dict)
+    """What a format keeps from one trace to the next, by split."""
+    totals: Counter[str] = field(default_factory=Counter)
+    """Figures of the whole export, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +73,9 @@ class Format:
 
     weak: Callable[[Options], tuple[str, str] | None] = lambda options: None
     """The condition over the view for rows that are counted and left out, and the reason."""
+
+    tells: Callable[[Mapping[str, int]], str] = lambda totals: ""
+    """What the card and the command say of Source.totals, in one sentence; empty: nothing."""
 
     def check(self, options: Options) -> None:
         """Raise UsageError where an option does not apply to this format."""
@@ -91,15 +100,30 @@ class RowFormat(Format):
     layout: Literal["parquet", "jsonl"] = "parquet"
 
 
+File = tuple[str, Iterable[str]]
+"""A file: its path in the folder of its split, and the parts of its text."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FileFormat(Format):
-    """A format with one file per trace, `trace-ID.SUFFIX`."""
+    """A format with files for each trace."""
 
     view: str = "text_examples"
     key: tuple[str, ...] = ("trace_id",)
-    suffix: str
-    text: Callable[[Source, int], Iterator[str]]
-    """The parts of a trace's file."""
+    path: str
+    """Where the files of a trace are in the folder of its split, for the card."""
+    files: Callable[[Source, int], Iterator[File]]
+    """The files of a trace. There are none if the trace is left out."""
+    loaded: bool = False
+    """Whether `datasets` and the viewer of the hub read the files as they are."""
+
+
+def file_per_trace(suffix: str, text: Callable[[Source, int], Iterator[str]], **values: Any) -> FileFormat:
+    """A format with one file for each trace, whose parts `text` gives."""
+    name = f"trace-{{}}.{suffix}"
+    return FileFormat(
+        path=name.format("ID"), files=lambda source, id: iter([(name.format(id), text(source, id))]), **values
+    )
 
 
 def column(name: str, type: pa.DataType, comment: str) -> pa.Field:

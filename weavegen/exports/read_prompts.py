@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -51,6 +51,16 @@ class ModelPrompt:
     """Follows a body that the model ended. It begins with the text that stops sampling."""
     messages: int | None = None
     """Number of messages in a conversation's prompt; None for other prompts."""
+
+
+class Piece(NamedTuple):
+    """Consecutive tokens of a prompt, which were tokenised together."""
+
+    kind: str
+    """The type of the block that they are; `prompt`: text that is in no block."""
+    at: int
+    """Index of the block; of text in no block: of the block to be written."""
+    ids: list[int]
 
 
 @dataclass(frozen=True)
@@ -110,6 +120,11 @@ class PromptReader:
 
     def token_ids(self, step_id: int) -> list[int] | None:
         """Ids of the prompt's `text` and `prefix`, as the server received them; None: not all were recorded."""
+        pieces = self.token_pieces(step_id)
+        return None if pieces is None else [id for piece in pieces for id in piece.ids]
+
+    def token_pieces(self, step_id: int) -> list[Piece] | None:
+        """The pieces of which the server made this sequence of ids; None: not all were recorded."""
         prompt = self.prompt(step_id)
         if prompt is None:
             return None
@@ -120,13 +135,10 @@ class PromptReader:
         blocks = end - first if prompt.messages is None else prompt.messages
         if header is None or len(rows) != prompt.pinned + blocks:
             return None
-        tokens: list[int] = []
-        for index, text in rows:
-            ids = integers(text)
-            tokens += ids[: prompt.shortened.get(index, len(ids))]
-        tokens += integers(header)
+        pieces = [Piece(row.type, row.at, integers(row.token_ids)[: prompt.shortened.get(row.at)]) for row in rows]
+        pieces.append(Piece("prompt", end, integers(header)))
         # An older corpus may lack the ids of the prefix.
-        return None if prompt.prefix and len(tokens) == prompt.tokens else tokens
+        return None if prompt.prefix and sum(len(piece.ids) for piece in pieces) == prompt.tokens else pieces
 
     def _conversation(self, step: _Recorded) -> ModelPrompt | None:
         first, end = step.prompt.window

@@ -1,4 +1,4 @@
-"""The files of a split: shards of rows (Parquet or JSON lines), or a file per trace.
+"""The files of a split: shards of rows (Parquet or JSON lines), or files for each trace.
 
 Memory is constant, and equal rows give equal bytes.
 """
@@ -59,15 +59,18 @@ def split_writer(format: Format, folder: Path, split: str, shard_bytes: int) -> 
 
 
 class TraceFiles(SplitWriter):
-    """A file per trace."""
+    """The files of each trace. A trace counts as one row."""
 
     def add(self, source: Source, trace: int, keys: Iterator[Key]) -> None:
-        self._paths.append(self._folder / f"trace-{trace}.{self._format.suffix}")
-        with self._paths[-1].open("x", encoding="utf-8") as file:
-            for text in self._format.text(source, trace):
-                file.write(text)
-                self.text_bytes += len(text)
-        self.rows += 1
+        before = len(self._paths)
+        for name, parts in self._format.files(source, trace):
+            self._paths.append(self._folder / name)
+            self._paths[-1].parent.mkdir(parents=True, exist_ok=True)
+            with self._paths[-1].open("x", encoding="utf-8") as file:
+                for text in parts:
+                    file.write(text)
+                    self.text_bytes += len(text)
+        self.rows += len(self._paths) > before
 
 
 class _Shards(SplitWriter):

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.exports.completions import BOOTSTRAP, JOB, MODEL, TRACE_ID, values
-from weavegen.exports.format import FileFormat, Key, Row, RowFormat, Source, column
+from weavegen.exports.format import Key, Row, RowFormat, Source, column, file_per_trace
 from weavegen.trace.blocks import block_from_columns
 
 PAGE = 256
@@ -98,12 +98,12 @@ def pieces(source: Source, trace: int) -> Iterator[Piece]:
         yield piece
 
 
-def blocks(conn: sa.Connection, name: str, trace: int, **parameters: Any) -> Iterator[Any]:
-    """Rows of sql/NAME.sql, PAGE at a time. The query gives at most :limit rows from index :first on."""
+def blocks(conn: sa.Connection, name: str, trace: int, by: str = "index", **parameters: Any) -> Iterator[Any]:
+    """Rows of sql/NAME.sql, PAGE at a time. The query gives at most :limit rows whose column `by` is :first or more."""
     parameters |= {"trace": trace, "first": 0, "limit": PAGE}
     while page := sql.run(conn, f"exports/{name}", **parameters).all():
         yield from page
-        parameters["first"] = page[-1]._mapping["index"] + 1
+        parameters["first"] = page[-1]._mapping[by] + 1
 
 
 def python(conn: sa.Connection, trace: int) -> Iterator[str]:
@@ -130,15 +130,15 @@ TEXTS = RowFormat(
     schema=pa.schema([TEXT, TRACE_ID, *PIECE, *ABOUT]),
     rows=rows,
 )
-PY = FileFormat(
+PY = file_per_trace(
+    "py",
+    lambda source, trace: python(source.conn, trace),
     name="py",
     about="A Python file per trace, as `weavegen show` prints it.",
-    suffix="py",
-    text=lambda source, trace: python(source.conn, trace),
 )
-JSON = FileFormat(
+JSON = file_per_trace(
+    "json",
+    lambda source, trace: json(source.conn, trace),
     name="json",
     about="A JSON file per trace: the list of its blocks, as `weavegen show --json` prints it.",
-    suffix="json",
-    text=lambda source, trace: json(source.conn, trace),
 )

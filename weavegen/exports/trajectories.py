@@ -88,29 +88,45 @@ def conversations(conn: sa.Connection, trace: int) -> list[list[Any]]:
     return [[row for row in messages if first <= row.at <= last] for first, last in sorted(ends.items())]
 
 
-def tokens_of(conversation: list[Any]) -> Tokens | None:
-    """A conversation as tokens; None where not all are recorded.
+Part = tuple[list[int], list[float] | None]
+"""Consecutive tokens, with logprobs if the model sampled them in this conversation; None: it only read them."""
+
+
+def parts_of(conversation: list[Any]) -> Iterator[list[Part]] | None:
+    """The parts of each message of a conversation; None where not all tokens are recorded.
 
     Messages that the model wrote in a nested conversation were only read in this one.
     """
-    tokens, first, last = Tokens(), conversation[-1].first, conversation[-1]
+    first, last = conversation[-1].first, conversation[-1]
     for row in conversation:
-        own = row.first == first
-        if (row is not last and row.read is None) or (own and None in (row.opening, row.sampled, row.logprobs)):
+        sampled = row.first == first and None in (row.opening, row.sampled, row.logprobs)
+        if sampled or (row is not last and row.read is None):
             return None
-        if not own:
-            tokens.read(integers(row.read))
-            continue
-        opening, ids, logprobs = integers(row.opening), integers(row.sampled), reals(row.logprobs)
-        tokens.read(opening)
-        if row is last:
-            tokens.sampled(ids, logprobs)
-        else:
-            # Later turns read the sampled tokens up to the stop sequence, and then what closes a message.
-            rest = integers(row.read)[len(opening) :]
-            kept = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(ids, rest, strict=False))))
-            tokens.sampled(ids[:kept], logprobs[:kept])
-            tokens.read(rest[kept:])
+    return (
+        message_parts(row, row is last) if row.first == first else [(integers(row.read), None)] for row in conversation
+    )
+
+
+def message_parts(row: Any, last: bool) -> list[Part]:
+    """The parts of a message that the model wrote: the opening, what it sampled, and unless it is the `last`, the rest.
+
+    Later turns read the sampled tokens up to the stop sequence, and then what closes a message.
+    """
+    opening, ids, logprobs = integers(row.opening), integers(row.sampled), reals(row.logprobs)
+    if last:
+        return [(opening, None), (ids, logprobs)]
+    rest = integers(row.read)[len(opening) :]
+    kept = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(ids, rest, strict=False))))
+    return [(opening, None), (ids[:kept], logprobs[:kept]), (rest[kept:], None)]
+
+
+def tokens_of(conversation: list[Any]) -> Tokens | None:
+    """A conversation as tokens; None where not all are recorded."""
+    if (messages := parts_of(conversation)) is None:
+        return None
+    tokens = Tokens()
+    for ids, logprobs in itertools.chain.from_iterable(messages):
+        tokens.read(ids) if logprobs is None else tokens.sampled(ids, logprobs)
     return tokens
 
 

@@ -186,7 +186,7 @@ def split_of(conn: sa.Connection, trace_id: int, splits: dict[str, float]) -> st
     names = list(splits)
     if len(names) == 1:
         return names[0]
-    job, number = sql.run(conn, "exports/root-trace", trace=trace_id).one()
+    _, job, number = sql.run(conn, "exports/root-trace", trace=trace_id).one()
     point = int.from_bytes(hashlib.sha256(f"{job}/{number}".encode()).digest()[:6], "big") / 2**48
     for name in names[:-1]:
         point -= splits[name]
@@ -217,7 +217,7 @@ def write_splits(conn: sa.Connection, order: Export, selection: Selection, folde
 
     try:
         for trace, keys in selection.traces():
-            split = split_of(conn, trace, order.splits)
+            split = source.split = split_of(conn, trace, order.splits)
             before, keys = writers[split].rows, counted(keys)
             writers[split].add(source, trace, keys)
             for _ in keys:  # formats of whole traces do not consume the keys
@@ -238,6 +238,7 @@ def write_splits(conn: sa.Connection, order: Export, selection: Selection, folde
         bytes=sum(path.stat().st_size for path in paths),
         left_out=dict(source.left_out + selection.left_out),
         notes=dict(source.notes),
+        totals=dict(source.totals),
         origin=origin,
         simulated=origin.simulated(order.simulation),
     )

@@ -1,7 +1,11 @@
 -- A page of a subagent's blocks with their candidates and executions. `called`: the subagent whose call the block
 -- ended; the call is the step right before the execution.
-select b.*, c.tokens, c.token_ids::text as token_ids, c.logprobs::text as logprobs, p.tokens as prompt_tokens,
-  p.cached, s.result, w.request ->> 'subagent' as called
+select b.index, b.type, b.body, b.title, b.timestamp, b.block_size, b.question, b.answer, b.probability, s.result,
+  json_strip_nulls(json_build_object('prompt_tokens', p.tokens, 'completion_tokens', c.tokens, 'cached_tokens', p.cached,
+    'completion_token_ids', c.token_ids, 'logprobs', c.logprobs)) as metrics,
+  json_strip_nulls(json_build_object('index', b.index, 'type', b.type, 'tick', b.tick, 'compiles', b.compiles,
+    'ran', b.ran, 'question', b.question, 'answer', b.answer, 'probability', b.probability, 'score', b.score,
+    'reward', b.reward)) as extra, w.request ->> 'subagent' as called
 from blocks b
 left join candidates c on c.id = b.candidate_id
 left join prompts p on p.step_id = c.step_id

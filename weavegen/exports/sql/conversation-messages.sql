@@ -2,7 +2,7 @@
 -- which its conversation begins.
 select b.index as at, b.type, coalesce(c.text, b.body) as text, k.token_ids::text as read,
   (s.request #>> '{prompt,window,0}')::bigint as first,
-  p.token_ids::text as opening, c.token_ids::text as sampled, c.logprobs::text as logprobs
+  c.id as candidate_id, c.step_id, p.token_ids::text as opening, c.token_ids::text as sampled, c.logprobs::text as logprobs
 from blocks b
 left join block_tokens k on k.trace_id = b.trace_id and k.index = b.index
 left join candidates c on c.id = b.candidate_id

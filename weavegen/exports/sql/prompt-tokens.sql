@@ -1,3 +1,3 @@
 -- The token ids of the blocks in a prompt.
-select index, token_ids::text from block_tokens
-where trace_id = :trace and (index < :pinned or (index >= :first and index < :end)) order by index
+select k.index as at, k.token_ids::text as token_ids, b.type from block_tokens k join blocks b using (trace_id, index)
+where k.trace_id = :trace and (k.index < :pinned or (k.index >= :first and k.index < :end)) order by k.index

@@ -4,4 +4,4 @@ with recursive up as (
   union
   select t.id, t.retry_of, t.fork_of, t.job_id, t.number from traces t join up on t.id in (up.retry_of, up.fork_of)
 )
-select job_id, number from up order by id limit 1
+select id, job_id, number from up order by id limit 1

@@ -1,0 +1,52 @@
+"""`export --push-to-hub`: the finished folder of an export as a dataset of the Hugging Face hub, by huggingface-hub.
+
+HF_TOKEN is the token, or the one that `hf auth login` has stored. HF_ENDPOINT is another hub than huggingface.co.
+"""
+
+import os
+from pathlib import Path
+
+from weavegen.errors import UsageError, WeavegenError
+
+
+class Dataset:
+    """A dataset of the hub."""
+
+    def __init__(self, name: str, *, public: bool) -> None:
+        """Create it, unless it is there. `name`: OWNER/NAME. Raises UsageError if that is refused."""
+        import httpx2
+        from huggingface_hub import HfApi
+
+        self._api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
+        try:
+            made = self._api.create_repo(name, repo_type="dataset", private=not public, exist_ok=True)
+        except (httpx2.HTTPError, OSError, ValueError) as error:
+            reason = f"{one_line(error)}; HF_TOKEN must be a token that may write there"
+            raise UsageError(f"--push-to-hub {name}: {reason}") from None
+        self.name, self.url = made.repo_id, made.url
+
+    def push(self, folder: Path) -> None:
+        """Upload a folder as one commit, in place of what its own folders contain there.
+
+        Raises WeavegenError; the folder stays.
+        """
+        import httpx2
+        from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
+
+        disable_progress_bars()
+        replaced = [f"{path.name}/*" for path in folder.iterdir() if path.is_dir()]
+        try:
+            self._api.upload_folder(
+                repo_id=self.name,
+                folder_path=folder,
+                repo_type="dataset",
+                commit_message="Export by weavegen",
+                delete_patterns=replaced,
+            )
+        except (httpx2.HTTPError, OSError, RuntimeError, ValueError) as error:
+            again = f"push it with `hf upload --repo-type dataset {self.name} {folder}`"
+            raise WeavegenError(f"{folder} is complete, but was not pushed: {one_line(error)}; {again}") from None
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
