@@ -18,6 +18,7 @@ from weavegen import folders
 from weavegen.errors import UsageError
 from weavegen.kernel.harbor import HarborStep, HarborTask, Phase
 from weavegen.sandbox import images
+from weavegen.variables import missing
 
 PARTS = ("environment", "tests", "solution", "steps")
 """The folders of a task whose files are packed."""
@@ -26,7 +27,6 @@ MAX_BYTES = 256 * 2**20
 MAX_TOML_BYTES = 2**20
 FILE_TIME = 1_735_689_600
 """When all files of a task were changed last, so that equal ones give equal images: the beginning of 2025."""
-VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 Positive = Annotated[float, msgspec.Meta(gt=0, lt=1e9)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=200)]
 User = str | int | None
@@ -245,18 +245,9 @@ def checked_environ(values: Mapping[str, str]) -> dict[str, str]:
     for name, value in values.items():
         if not re.fullmatch(r"\w+", name) or "\0" in value:
             raise UsageError(f"{name!r:.80} is no environment variable")
-        for match in VARIABLE.finditer(value):
-            if match[2] is None and match[1] not in os.environ:
-                raise UsageError(f"the variable {name} needs ${match[1]}: set it here and for the execute workers")
+        if lacks := missing(value):
+            raise UsageError(f"the variable {name} needs ${lacks}: set it here and for the execute workers")
     return dict(values)
-
-
-def resolve(values: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables with those of this process filled in."""
-    return {
-        name: VARIABLE.sub(lambda match: os.environ.get(match[1], match[2] or ""), value)
-        for name, value in values.items()
-    }
 
 
 def content(path: Path) -> bytes:
