@@ -76,6 +76,11 @@ class Unfit(TransientError):
 class Unserved(TransientError):
     """No server is in use just now. It is not the step's fault, and does not count against it."""
 
+    def __init__(self, message: str = "", *, seconds: float = 0.0) -> None:
+        """`seconds`: how long to wait at least before the next attempt."""
+        super().__init__(message)
+        self.seconds = seconds
+
 
 class JournalMismatch(WeavegenError):
     """A replay asked for another step than its journal holds: the program changed under a running trace."""

@@ -20,3 +20,14 @@ def resolved(text: str) -> str:
 
 def resolved_values(values: Mapping[str, str]) -> dict[str, str]:
     return {name: resolved(value) for name, value in values.items()}
+
+
+def hidden(text: str, sources: tuple[str, ...]) -> str:
+    """A text without the values of the variables that `sources` name, so that it can be stored. Short values stay."""
+    for match in (match for source in sources for match in VARIABLE.finditer(source)):
+        if len(value := os.environ.get(match[1], "")) >= MIN_SECRET_CHARS:
+            text = text.replace(value, match[0])
+    return text
+
+
+MIN_SECRET_CHARS = 8

@@ -55,6 +55,7 @@ ELSEWHERE = {
     "weavegen up --vllm": "needs vLLM; tests/real",
     "weavegen enqueue --harbor": "needs buildah; tests/harbor",
     "weavegen enqueue --agent react --harbor": "the same",
+    "weavegen enqueue --mcp": "needs MCP servers; tests/agents/test_mcp.py",
     "weavegen images add": "the same",
     "weavegen images build": "the same",
     "weavegen up --model weights": "needs weights, and all the others need the simulation",

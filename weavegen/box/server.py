@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weavegen.box.guard import OutputCapture
+from weavegen.box.mcp import ToolError
 from weavegen.box.wire import MAX_BYTES_FROM_BOX, MAX_BYTES_TO_BOX, BrokenFrame, Reader, frame, parse
 
 MAX_RESULTS = 64
@@ -45,7 +46,7 @@ class SocketServer:
         """The request that the running step waits for: step id, number, message."""
         self._request_count = 0
         self._turns: Counter[int] = Counter()
-        """Number of channel requests by step. Their turns let the worker recognise repeated ones."""
+        """Requests to channels and MCP servers by step. The worker recognises repeated ones by their turns."""
         self._answers: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
         self._pending_calls: deque[Callable[[], None]] = deque()
         self._wakeup_reader, self._wakeup_writer = socket.socketpair()
@@ -79,27 +80,31 @@ class SocketServer:
 
     def ask(self, step_id: int, prompts: list[str]) -> list[tuple[float, float]]:
         """Return the model's (yes, no) probabilities after each prompt. The worker asks the model."""
-        answers = self._request(step_id, "ask", {"prompts": prompts})
-        if "values" not in answers:
-            raise RuntimeError(f"the evaluator can't answer: {answers.get('error')}")
-        values = answers["values"]
+        values = self._answer(step_id, "ask", {"prompts": prompts}, RuntimeError, "the evaluator can't answer: ")
         if len(values) != len(prompts):
             raise ValueError(f"{len(prompts)} questions were asked, {len(values)} answered")
         return [(float(yes), float(no)) for yes, no in values]
 
     def complete(self, step_id: int, request: dict[str, Any]) -> list[str]:
         """Return texts with which the model continues a prompt. The worker asks the model."""
-        answers = self._request(step_id, "complete", request)
-        if "values" not in answers:
-            raise RuntimeError(f"the model can't be asked: {answers.get('error')}")
-        return [str(text) for text in answers["values"]]
+        values = self._answer(step_id, "complete", request, RuntimeError, "the model can't be asked: ")
+        return [str(text) for text in values]
 
     def chat(self, step_id: int, request: dict[str, Any]) -> Any:
         """Let the worker write to a channel or read it. Raises ValueError if the worker answers with an error."""
         self._turns[step_id] += 1
-        answers = self._request(step_id, "chat", {**request, "turn": self._turns[step_id]})
+        return self._answer(step_id, "chat", {**request, "turn": self._turns[step_id]}, ValueError)
+
+    def tool(self, step_id: int, request: dict[str, Any]) -> Any:
+        """Have the worker call a tool of an MCP server. Raises ToolError with the worker's reason."""
+        self._turns[step_id] += 1
+        return self._answer(step_id, "tool", {**request, "turn": self._turns[step_id]}, ToolError)
+
+    def _answer(self, step_id: int, kind: str, body: dict[str, Any], error: type[Exception], about: str = "") -> Any:
+        """Return the worker's answer to a request. Raises `error` with the worker's reason."""
+        answers = self._request(step_id, kind, body)
         if "values" not in answers:
-            raise ValueError(str(answers.get("error")))
+            raise error(f"{about}{answers.get('error')}")
         return answers["values"]
 
     def _request(self, step_id: int, kind: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -300,6 +300,9 @@ class Relay:
     def complete(self, step_id: int, request: dict[str, Any]) -> list[str]:
         return list(self.request("complete", request))
 
+    def tool(self, step_id: int, request: dict[str, Any]) -> Any:
+        raise NotTried("it calls a tool of an MCP server")
+
     def chat(self, step_id: int, request: dict[str, Any]) -> Any:
         """Read messages. What is sent, nobody gets."""
         if request.get("do") == "read":

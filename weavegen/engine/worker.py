@@ -194,6 +194,8 @@ def claimant() -> str:
 def give_back(table: LeaseTable, row: Held, error: TransientError) -> Outcome:
     """Let a row be sent again after a delay that doubles with each claim, with jitter."""
     delay = min(MAX_DELAY_SECONDS, 0.4 * 2.0**row.claims) * random.uniform(0.3, 1.0)
+    if isinstance(error, Unserved):
+        delay = max(delay, error.seconds)
     with single().connect() as conn:
         table.release(conn, row, str(error)[:2000], delay, counts=not isinstance(error, Unserved))
     return Outcome("again", f"again in {delay:.1f} s: {error}")

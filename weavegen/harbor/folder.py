@@ -17,6 +17,7 @@ import msgspec
 from weavegen import folders
 from weavegen.errors import UsageError
 from weavegen.kernel.harbor import HarborStep, HarborTask, Phase
+from weavegen.kernel.mcp import McpServer
 from weavegen.sandbox import images
 from weavegen.variables import missing
 
@@ -54,6 +55,11 @@ class SolutionTable(Table, frozen=True):
     env: dict[str, str] = {}
 
 
+class McpTable(McpServer, kw_only=True, frozen=True):
+    name: Name
+    transport: str = "stdio"
+
+
 class EnvironmentTable(Table, frozen=True):
     build_timeout_sec: Positive = 600.0
     docker_image: str | None = None
@@ -70,7 +76,7 @@ class EnvironmentTable(Table, frozen=True):
     workdir: str | None = None
     env: dict[str, str] = {}
     healthcheck: dict[str, Any] | None = None
-    mcp_servers: list[Any] = []
+    mcp_servers: list[McpTable] = []
 
 
 class StepTable(Table, frozen=True):
@@ -151,7 +157,9 @@ def checked(folder: Path, file: File) -> HarborTask:
         "a GPU": bool(environment.gpus),
         "a TPU": environment.tpu is not None,
         "a health check": any([environment.healthcheck, *(step.healthcheck for step in file.steps)]),
-        "MCP servers": bool(environment.mcp_servers),
+        "an MCP server that is not started by a command": any(
+            not server.command or server.transport != "stdio" for server in environment.mcp_servers
+        ),
         "a list of allowed hosts (network_mode)": "allowlist"
         in (environment.network_mode, file.agent.network_mode, *(table.network_mode for table in tables)),
         "a container of its own for the verifier": any(
@@ -177,6 +185,10 @@ def checked(folder: Path, file: File) -> HarborTask:
         build_seconds=environment.build_timeout_sec,
         workdir=environment.workdir,
         environ=checked_environ(environment.env),
+        mcp_servers={
+            server.name: McpServer(command=server.command, args=server.args, env=checked_environ(server.env))
+            for server in environment.mcp_servers
+        },
         cpus=environment.cpus or 1.0,
         memory_mb=megabytes(environment.memory_mb, environment.memory, 2048),
         storage_mb=megabytes(environment.storage_mb, environment.storage, 10240),

@@ -29,7 +29,7 @@ MAX_PROMPT_MESSAGES = 4_096
 MAX_PROMPT_CHARS = 64 * 2**20
 """Characters of all prompts of an operation. The worker keeps those of one message (8 MiB) at a time."""
 MAX_CHANNEL_REQUESTS = 1_000
-"""Requests to channels per operation."""
+"""Requests to channels and MCP servers per operation."""
 MAX_WAIT_SECONDS = 1_800.0
 """Total time that an operation may wait for people. It occupies a thread of a worker meanwhile."""
 T = TypeVar("T")
@@ -84,6 +84,26 @@ class CompleteRequest(msgspec.Struct, frozen=True):
     temperature: Annotated[float, msgspec.Meta(ge=0, le=100)]
 
 
+class ToolRequest(msgspec.Struct, frozen=True):
+    """A call of a tool of an MCP server that the worker asks."""
+
+    number: Whole
+    turn: Whole
+    """Which request of its step this is, from 1. A repeated one gets the answer of the first time."""
+    server: str
+    tool: str
+    arguments: str
+    """JSON, which may be anything that the box has sent."""
+
+
+CallTool = Callable[[ToolRequest], dict[str, Any]]
+"""Calls a tool. Returns {"values": text} or {"error": reason}."""
+
+
+def no_tools(request: ToolRequest) -> dict[str, Any]:
+    return {"error": "there are no MCP servers here"}
+
+
 class Message(msgspec.Struct, frozen=True):
     """A message of the box. One of the fields is set."""
 
@@ -91,6 +111,7 @@ class Message(msgspec.Struct, frozen=True):
     ask: AskRequest | None = None
     complete: CompleteRequest | None = None
     chat: Exchange | None = None
+    tool: ToolRequest | None = None
     result: Executed | None = None
     step_id: int | None = None
     """The step of `result`."""
@@ -207,7 +228,7 @@ class Usage:
         self.waited += wait
         if self.channel_requests > MAX_CHANNEL_REQUESTS or self.waited > MAX_WAIT_SECONDS:
             raise SessionBroken(
-                f"it made more than {MAX_CHANNEL_REQUESTS:,} requests to channels in one operation, "
+                f"it made more than {MAX_CHANNEL_REQUESTS:,} requests to channels or MCP servers in one operation, "
                 f"or waited for more than {MAX_WAIT_SECONDS:,.0f} seconds"
             )
 
@@ -221,7 +242,7 @@ class Usage:
 
 
 def await_result(
-    session: ClientSession, ask: Ask, complete: Complete, chat: Chat, step_id: int, step: Execute
+    session: ClientSession, ask: Ask, complete: Complete, chat: Chat, tool: CallTool, step_id: int, step: Execute
 ) -> Executed:
     """Answer the box's requests until it sends the result of the step. Raises SessionBroken, TransientError."""
     usage = Usage()
@@ -237,6 +258,9 @@ def await_result(
         if (request := message.chat) is not None:
             usage.count_channel_request(request.wait)
             reply(session, request.number, (request.text, request.channel), partial(chat, request))
+        elif (call := message.tool) is not None:
+            usage.count_channel_request(0.0)
+            reply(session, call.number, (call.server, call.tool, call.arguments), partial(tool, call))
         elif message.ask is not None:
             prompts = message.ask.prompts
             usage.count_prompts(prompts, len(prompts))
