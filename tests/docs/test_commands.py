@@ -58,6 +58,7 @@ ELSEWHERE = {
     "weavegen enqueue --agent react --harbor": "the same",
     "weavegen export --format harbor": "the same",
     "weavegen export --format sessions --out sessions --push-to-hub": "needs a hub; tests/corpus/test_hub.py",
+    "weavegen enqueue --mcp": "needs MCP servers; tests/agents/test_mcp.py",
     "weavegen images add": "the same",
     "weavegen images build": "the same",
     "weavegen up --model weights": "needs weights, and all the others need the simulation",

@@ -31,6 +31,7 @@ from weavegen.sandbox.client_session import (
     await_result,
     block_messages,
     no_blocks,
+    no_tools,
     silent,
     undecided,
 )
@@ -134,7 +135,7 @@ class Box:
                 for message in block_messages(no_blocks, session.hello()):
                     session.send(message)
                 session.send({"op": {"step_id": 1}})
-                return await_result(session, undecided, silent, private_channels(), 1, step)
+                return await_result(session, undecided, silent, private_channels(), no_tools, 1, step)
         except (SessionBroken, TransientError):
             return None
         finally:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.harbor.world import BASE, FILES, TEST_SH, write_task
+from tests.support import ROOT
 from tests.support.installation import Installation, installed
 
 STEPS = {
@@ -49,7 +50,10 @@ BROKEN: dict[str, tuple[dict[str, str | None], str]] = {
     "gpu": ({"task.toml": "[environment]\ngpus = 1"}, "a GPU"),
     "tpu": ({"task.toml": "[environment.tpu]\ntype = 'v5'"}, "a TPU"),
     "health check": ({"task.toml": "[environment.healthcheck]\ncommand = 'true'"}, "a health check"),
-    "MCP": ({"task.toml": "[[environment.mcp_servers]]\nname = 'a'"}, "MCP servers"),
+    "MCP": (
+        {"task.toml": "[[environment.mcp_servers]]\nname = 'a'\nurl = 'http://mcp:8000/mcp'"},
+        "an MCP server that is not started by a command",
+    ),
     "allow list": ({"task.toml": "[environment]\nnetwork_mode = 'allowlist'"}, "allowed hosts"),
     "network mode": ({"task.toml": "[environment]\nnetwork_mode = 'some'"}, "Invalid enum value"),
     "separate verifier": ({"task.toml": "[verifier]\nenvironment_mode = 'separate'"}, "container of its own"),
@@ -115,6 +119,28 @@ def test_react_and_weave(home: Installation, tmp_path: Path) -> None:
         assert rewards(home, job) == [0.0]
         assert home.sql("select ended_because from traces where job_id = :job", job=job)[0][0] in ("returned", "ticks")
     assert home.cli("audit").returncode == 0
+
+
+def test_mcp_server_of_a_task_runs_in_its_image(home: Installation, tmp_path: Path) -> None:
+    server = (ROOT / "tests" / "support" / "mcp_stdio.py").read_text()
+    table = (
+        "[[environment.mcp_servers]]\nname = 'own'\ntransport = 'stdio'\ncommand = 'python3'\nargs = ['/opt/own.py']\n"
+    )
+    files = FILES | {
+        "task.toml": TABLE + table,
+        "environment/Dockerfile": FILES["environment/Dockerfile"] + "COPY own.py /opt/own.py\n",
+        "environment/own.py": server,
+    }
+    place = write_task(tmp_path / "served", files=files)
+    for agent in ("react", "weave"):
+        job = run(home, "--harbor", place, "--agent", agent, "--ticks", "1", "--seed", "1")
+        [[tools]] = home.sql(
+            "select s.tools from toolsets s join blocks b on b.toolset_id = s.id join traces t on t.id = b.trace_id"
+            " where t.job_id = :job",
+            job=job,
+        )
+        assert "mcp__own__echo" in tools
+        assert rewards(home, job) == [0.0]
 
 
 def test_several_steps(home: Installation, tmp_path: Path) -> None:

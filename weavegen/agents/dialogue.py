@@ -66,7 +66,12 @@ class Tool:
 
     name: str
     description: str
-    arguments: type[msgspec.Struct]
+    arguments: type[msgspec.Struct] | None = None
+    """What a call is checked against. None: a server checks it."""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    """JSON schema of the arguments, where they have no struct."""
+    remote: tuple[str, str] | None = None
+    """The MCP server that has the tool, and the tool's name there."""
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Self:
@@ -80,15 +85,17 @@ class Tool:
 
     def schema(self) -> dict[str, Any]:
         """The JSON schema, in the form of OpenAI's API for functions."""
-        [definition] = msgspec.json.schema_components([self.arguments])[1].values()
-        parameters = {key: value for key, value in definition.items() if key not in ("title", "description")}
+        parameters = self.parameters
+        if self.arguments is not None:
+            [definition] = msgspec.json.schema_components([self.arguments])[1].values()
+            parameters = {key: value for key, value in definition.items() if key not in ("title", "description")}
         function = {"name": self.name, "description": self.description, "parameters": parameters}
         return {"type": "function", "function": function}
 
     def complaint(self, arguments: dict[str, Any]) -> str | None:
         """What is wrong with the arguments of a call. None: they are valid."""
         try:
-            msgspec.convert(arguments, self.arguments)
+            msgspec.convert(arguments, dict if self.arguments is None else self.arguments)
         except msgspec.ValidationError as error:
             return f"{self.name}: {error}"
         return None
@@ -111,6 +118,11 @@ def declared_tool(name: str) -> Tool:
 
 
 RESEARCH = declared_tool("research")
+
+
+def schemas(tools: Sequence[Tool]) -> str:
+    """The schemas as `Append.tools` has them."""
+    return json.dumps([tool.schema() for tool in tools], ensure_ascii=False)
 
 
 def tools_text(tools: Sequence[Tool]) -> str:
@@ -153,9 +165,32 @@ def failed(error: str | None) -> dict[str, Any]:
     return {"success": False, "error": error}
 
 
-def call_in_box(t: Tick, name: str, arguments: dict[str, Any]) -> Part[dict[str, Any]]:
-    """Call a function of box/calls.py in the trace's environment. Returns its answer."""
-    executed: Executed = yield t.execute("call", source=json.dumps({"name": name, "arguments": arguments}))
+def say_system(t: Tick, text: str, tools: Sequence[Tool], more: str = "") -> None:
+    """Begin a conversation in which the model may call these tools. `{tools}` in the text becomes their schemas.
+
+    `more`: a text behind it.
+    """
+    t.say(BlockType.SYSTEM, text.replace("{tools}", tools_text(tools)) + more, schemas(tools))
+
+
+def answer_call(t: Tick, call: Call, tools: Sequence[Tool]) -> Part[dict[str, Any]]:
+    """Make a call that every agent makes in the same way. Returns the answer for the model."""
+    if call.error is not None:
+        return failed(call.error)
+    if call.name == RESEARCH.name:
+        return (yield from find_out(t, call.arguments["task"]))
+    remote = next((tool.remote for tool in tools if tool.name == call.name), None)
+    return (yield from call_in_box(t, call.name, call.arguments, remote))
+
+
+def call_in_box(
+    t: Tick, name: str, arguments: dict[str, Any], remote: tuple[str, str] | None = None
+) -> Part[dict[str, Any]]:
+    """Call a function of box/calls.py, or a `remote` tool, in the trace's environment. Returns its answer."""
+    request: dict[str, Any] = {"name": name, "arguments": arguments}
+    if remote is not None:
+        request |= {"server": remote[0], "name": remote[1]}
+    executed: Executed = yield t.execute("call" if remote is None else "tool", source=json.dumps(request))
     if executed.error is not None:
         return failed(f"{executed.error.type}: {executed.error.message}")
     value: dict[str, Any] = executed.value

@@ -30,6 +30,10 @@ class Tick:
     """For each entry of `Start.inherited`: the settings under which the other trace wrote its blocks."""
     block_size: int = FULL_BLOCK
     """Maximum number of tokens in a block of the subagent."""
+    mcp: bool = False
+    """Whether the trace has MCP servers."""
+    listed: Any = None
+    """In later ticks: their tools, as the first tick listed them (agents/mcp_tools.py)."""
 
     @property
     def settings(self) -> Settings:
@@ -52,9 +56,9 @@ class Tick:
         """Record a block. It is stored in the transaction that advances the journal."""
         return self.cursor.append(draft)
 
-    def say(self, type: BlockType, text: str) -> Block:
-        """Record a block that has only a text, such as a message that the model did not write."""
-        return self.append(Append(type=type, body=text))
+    def say(self, type: BlockType, text: str, tools: str | None = None) -> Block:
+        """Record a block that has only a text, such as a message that the model did not write. `tools`: see Append."""
+        return self.append(Append(type=type, body=text, tools=tools))
 
     def emit(self, effect: Effect) -> None:
         """Record an effect other than a block. It is stored in the same transaction."""

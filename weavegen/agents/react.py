@@ -7,12 +7,13 @@ final answer.
 
 import ast
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from weavegen.agents import dialogue, tables
+from weavegen.agents import dialogue, mcp_tools, tables
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.toolsmith.library import library_tool, signature_of
 from weavegen.agents.world import with_result
@@ -96,6 +97,7 @@ def begin(t: Tick) -> Part[Ended]:
     """Record the first messages. A bootstrap file is executed first, and its environment defines the task."""
     task = dialogue.task_of(t.bootstrap, Task)
     state = State(single=task is not None and task.single, checked=task is None)
+    listed = yield from mcp_tools.listing(t)
     if task is None:
         ordinal = t.cursor.ordinal
         executed: Executed = yield t.execute("bootstrap")
@@ -105,7 +107,7 @@ def begin(t: Tick) -> Part[Ended]:
         world: Executed = yield t.execute("begin")
         task = Task(task_text(t.bootstrap, world))
     system = prompts.text("react") if task.system is None else task.system
-    t.say(BlockType.SYSTEM, system.replace("{tools}", dialogue.tools_text(tools_of(task))))
+    dialogue.say_system(t, system, tools_of(task, listed), mcp_tools.unusable(listed))
     for message in task.messages:
         t.say(message.role, message.content)
     t.say(BlockType.USER, task.task)
@@ -117,14 +119,15 @@ def step(t: Tick) -> Part[Ended]:
     state = msgspec.convert(t.cursor.start.state, State)
     limit = MAX_MESSAGES if t.settings.steps is None else t.settings.steps
     task = dialogue.task_of(t.bootstrap, Task)
+    tools = tools_of(task, t.listed or {})
     try:
-        message = yield from dialogue.reply(t, 0, tools_of(task))
+        message = yield from dialogue.reply(t, 0, tools)
     except RolloutError as error:  # the conversation so far is kept
         return dialogue.end_trace(Result(success=False, steps=t.number - 1, error=f"Generation error: {error}"), error)
     if message.calls:
         answers = []
         for call in message.calls:
-            answer = yield from answer_call(t, task, call)
+            answer = yield from answer_call(t, task, call, tools)
             answers.append(dialogue.response(answer))
         t.say(BlockType.TOOL, "\n".join(answers))
     unfinished = bool(message.calls) and not state.single
@@ -147,24 +150,21 @@ def step(t: Tick) -> Part[Ended]:
     )
 
 
-def tools_of(task: Task | None) -> list[dialogue.Tool]:
-    """The tools of a task; None: a bootstrap file defined it."""
-    if task is None:
-        return dialogue.BOX_TOOLS
-    return [*dialogue.BOX_TOOLS, *([dialogue.RESEARCH] if task.research else []), *own_tools(task.tools)]
+def tools_of(task: Task | None, listed: dict[str, Any]) -> list[dialogue.Tool]:
+    """The tools of a task, with those of the listed MCP servers; None: a bootstrap file defined it."""
+    research = [dialogue.RESEARCH] if task is not None and task.research else []
+    own = () if task is None else own_tools(task.tools)
+    return [*dialogue.BOX_TOOLS, *research, *own, *mcp_tools.tools_in(listed)]
 
 
-def answer_call(t: Tick, task: Task | None, call: dialogue.Call) -> Part[dict[str, Any]]:
+def answer_call(
+    t: Tick, task: Task | None, call: dialogue.Call, tools: Sequence[dialogue.Tool]
+) -> Part[dict[str, Any]]:
     """Make a call. Returns the answer for the model."""
-    if call.error is not None:
-        return dialogue.failed(call.error)
-    if call.name == dialogue.RESEARCH.name:
-        return (yield from dialogue.find_out(t, call.arguments["task"]))
-    name, arguments = call.name, call.arguments
-    if task is not None and name in {tool.name for tool in own_tools(task.tools)}:
-        code = OWN_TOOL.format(source=task.tools, name=name, arguments=json.dumps(arguments))
-        name, arguments = "python", {"code": code}
-    return (yield from dialogue.call_in_box(t, name, arguments))
+    if task is not None and call.error is None and call.name in {tool.name for tool in own_tools(task.tools)}:
+        code = OWN_TOOL.format(source=task.tools, name=call.name, arguments=json.dumps(call.arguments))
+        return (yield from dialogue.call_in_box(t, "python", {"code": code}))
+    return (yield from dialogue.answer_call(t, call, tools))
 
 
 OWN_TOOL = """import json, sys, types

@@ -106,7 +106,7 @@ def research(t: Tick) -> Program:
 def begin(t: Tick) -> Ended:
     """Record the first messages: the system prompt and the task."""
     task = msgspec.convert(json.loads(t.bootstrap), Task)
-    t.say(BlockType.SYSTEM, prompts.text(f"research_{task.prompt}").replace("{tools}", dialogue.tools_text(TOOLS)))
+    dialogue.say_system(t, prompts.text(f"research_{task.prompt}"), TOOLS)
     context = f"Context, from whoever asks:\n{task.context.strip()}\n\n" if task.context.strip() else ""
     t.say(BlockType.USER, f"{context}Research task:\n{task.task.strip()}")
     label = one_line(task.task)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from weavegen.agents import tables
+from weavegen.agents import dialogue, mcp_tools, tables
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.world import Execution, Imagination, World, add, place, record, state_of
 from weavegen.agents.write_block import open_prompt, write_block
@@ -34,7 +34,12 @@ def planning(t: Tick) -> Program:
 def bootstrap(t: Tick) -> Part[Ended]:
     """Record the first tick: the genesis block, the bootstrap file and its outcome."""
     world = Execution()
-    t.say(BlockType.GENESIS, tables.genesis())
+    if listed := (yield from mcp_tools.listing(t)):
+        tools = mcp_tools.tools_in(listed)
+        text = tables.genesis() + mcp_tools.functions_text(tools, listed)
+        t.say(BlockType.GENESIS, text, dialogue.schemas(tools))
+    else:
+        t.say(BlockType.GENESIS, tables.genesis())
     action = yield from world.execute(t, Append(type=BlockType.BOOTSTRAP, body=t.bootstrap), op="bootstrap")
     if action.error is not None:
         return Ended(done=True, failed="bootstrap", reason=f"{action.error.type}: {action.error.message}")

@@ -13,6 +13,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from weavegen.box import mcp
+
 MAX_OUTPUT_CHARS = 16_000
 """Maximum length of a function's result. The middle of a longer text is cut out."""
 namespace: dict[str, Any] = {}
@@ -85,12 +87,17 @@ def write_file(path: str, content: str, append: bool = False) -> str:
 FUNCTIONS: dict[str, Callable[..., str]] = {
     function.__name__: function for function in (terminal, python, read_file, write_file)
 }
+"""Those that every trace has."""
 
 
-def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Call a function and return `{"success": True, "output"}`, or `{"success": False, "error"}` if it raised."""
+def call(name: str, arguments: dict[str, Any], server: str | None = None) -> dict[str, Any]:
+    """Call a function, or a tool of an MCP `server`.
+
+    Returns `{"success": True, "output"}`, or `{"success": False, "error"}` if it raised.
+    """
     try:
-        return {"success": True, "output": shorten(FUNCTIONS[name](**arguments))}
+        output = FUNCTIONS[name](**arguments) if server is None else mcp.call(server, name, arguments)
+        return {"success": True, "output": shorten(output)}
     except Exception as error:  # noqa: BLE001 - the model reads the failure
         message = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
         return {"success": False, "error": shorten(message)}

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from json import dumps
 from typing import Any
 
-from weavegen.box import api, calls, grounded, guard, trial, trying, weave, weave_agent
+from weavegen.box import api, calls, grounded, guard, mcp, trial, trying, weave, weave_agent
 from weavegen.box.importing import import_on_demand, new_tree
 from weavegen.box.plain import clean, failure, plain, remember_source, show, size
 from weavegen.box.server import SocketServer
@@ -65,8 +65,8 @@ class Runner:
         self.module.__dict__.update(names)
         self.operations: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
             "bootstrap": self.bootstrap, "begin": self.begin, "list": self.list_views, "run": self.run,
-            "resume": self.resume, "evaluate": self.evaluate, "call": self.call_function,
-            "trial": self.trial, "try": self.try_candidates,
+            "resume": self.resume, "evaluate": self.evaluate, "call": self.call_function, "tool": self.call_function,
+            "tools": self.list_tools, "trial": self.trial, "try": self.try_candidates,
         }  # fmt: skip
         self.latest: dict[int, tuple[dict[str, Any], ...]] = {}
         """Latest results of the task evaluations, by the id() of the subagent."""
@@ -75,6 +75,11 @@ class Runner:
         weave.request = self.request
         api.work, api.delegate, weave_agent.write = self.work, self.delegate, self.write
         calls.namespace = self.module.__dict__
+        mcp.configured, mcp.ask_worker, mcp.deadline = (
+            spec.get("mcp_servers", {}),
+            lambda request: str(self.request("tool", request)),
+            lambda: self.clock.deadline,
+        )
 
     # ------------------------------------------------------------------------------------- the loop
 
@@ -257,10 +262,14 @@ class Runner:
         self.latest[id(self.current)] = tuple(done for done in result["evaluations"] if done["scope"] == "task")
 
     def call_function(self, op: dict[str, Any], result: dict[str, Any]) -> None:
-        """Call a function of calls.py by name."""
-        request = json.loads(op["source"])
-        result["value"] = plain(calls.call(str(request["name"]), request["arguments"]))
+        """Call a function of calls.py, or a tool of an MCP server."""
+        result["value"] = plain(calls.call(**json.loads(op["source"])))
         self.end_forks()
+
+    def list_tools(self, op: dict[str, Any], result: dict[str, Any]) -> None:
+        """List the tools of the MCP servers, and make them functions for blocks."""
+        result["value"] = mcp.list_tools(json.loads(op["source"] or "{}"))
+        self.module.__dict__.update(mcp.functions(result["value"]))
 
     def trial(self, op: dict[str, Any], result: dict[str, Any]) -> None:
         """Evaluate programs in processes of their own."""

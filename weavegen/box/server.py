@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weavegen.box.guard import OutputCapture
+from weavegen.box.mcp import ToolError
 from weavegen.box.wire import MAX_BYTES_FROM_BOX, MAX_BYTES_TO_BOX, BrokenFrame, Reader, frame, parse
 
 MAX_RESULTS = 64
@@ -27,6 +28,7 @@ REFUSALS: dict[str, tuple[type[Exception], str]] = {
     "ask": (RuntimeError, "the evaluator can't answer: "),
     "complete": (RuntimeError, "the model can't be asked: "),
     "chat": (ValueError, ""),
+    "tool": (ToolError, ""),
 }
 """The error, and the beginning of its text, if the worker can't answer a request of this kind."""
 
@@ -51,7 +53,7 @@ class SocketServer:
         """The request that the running step waits for: step id, number, message."""
         self._request_count = 0
         self._turns: Counter[int] = Counter()
-        """Number of channel requests by step. Their turns let the worker recognise repeated ones."""
+        """Requests to channels and MCP servers by step. The worker recognises repeated ones by their turns."""
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._pending_calls: deque[Callable[[], None]] = deque()
         self._wakeup_reader, self._wakeup_writer = socket.socketpair()
@@ -93,7 +95,7 @@ class SocketServer:
             frame(body, MAX_BYTES_FROM_BOX - 100)
         except BrokenFrame as error:
             raise ValueError(f"too much text: {error}") from None
-        if kind == "chat":
+        if kind in ("chat", "tool"):
             self._turns[step_id] += 1
             body = {**body, "turn": self._turns[step_id]}
         with self._request_lock:

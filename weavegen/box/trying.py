@@ -274,7 +274,9 @@ class Relay:
         self.lock = threading.Lock()
 
     def request(self, step_id: int, kind: str, body: dict[str, Any]) -> Any:
-        """Let the original process ask. Messages are read; what is sent, nobody gets."""
+        """Let the original process ask. Messages are read; what is sent, nobody gets. Raises NotTried for MCP."""
+        if kind == "tool":
+            raise NotTried("it calls a tool of an MCP server")
         if kind == "chat" and body.get("do") != "read":
             self.sent += 1
             return 2**31 + self.sent

@@ -55,6 +55,10 @@ PackagesFolder = Annotated[
 FilesFolder = Annotated[
     Path | None, typer.Option("--files", metavar="FOLDER", help="A folder whose files /app begins with in each box.")
 ]
+McpFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A JSON file with mcpServers, whose tools the model may call; see docs/mcp.md."),
+]
 Agent = Literal["weave", "planning", "react", "research", "funsearch", "toolsmith", "nop", "oracle"]
 
 
@@ -85,6 +89,7 @@ class JobOptions:
     packages: PackagesFile = None
     environment: PackagesFolder = None
     files_folder: FilesFolder = None
+    mcp: McpFile = None
     template: Annotated[
         str | None,
         typer.Option(
@@ -187,6 +192,7 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
         packages=job.packages,
         environment=job.environment,
         files_folder=job.files_folder,
+        mcp=job.mcp,
     )
 
 

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from weavegen import config as configuration
 from weavegen.cli import display
 from weavegen.cli.app import Result, Seed, User, app, command, reading
-from weavegen.cli.jobs import Set, by_type, pairs
+from weavegen.cli.jobs import McpFile, Set, by_type, pairs
 from weavegen.errors import UsageError
 from weavegen.store import tools as store
 
@@ -36,6 +36,7 @@ def create(
     model: Annotated[str | None, typer.Option(help="The model's name, as for enqueue.")] = None,
     seed: Seed = None,
     set_: Set = None,
+    mcp: McpFile = None,
 ) -> Result:
     """Create a request. The workers start on it at once.
 
@@ -54,6 +55,7 @@ def create(
             model=model,
             seed=seed,
             settings=settings,
+            mcp=mcp,
         )
         created = tool_requests.show(number).request
     return Result(created, f"request {number} made: see it with  weavegen request show {number}")

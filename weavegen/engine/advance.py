@@ -165,7 +165,9 @@ class Engine:
         entries, ids = steps.load(conn, trace.id, start.tick, tick.run)
         inherited = tuple(self.spec(conn, trace.id, part.revision).settings for part in start.inherited)
         cursor = Cursor(start)
-        tick_input = Tick(spec.settings, cursor, spec.bootstrap, inherited)
+        listed = steps.listed_tools(conn, trace.id) if spec.mcp_servers and start.tick > 0 else None
+        mcp = bool(spec.mcp_servers)
+        tick_input = Tick(spec.settings, cursor, spec.bootstrap, inherited, mcp=mcp, listed=listed)
         program = AGENTS[spec.agent].program(tick_input)
         if spec.harbor_task is not None and (verified := harbor.verification_of(start.state)) is not None:
             program = harbor.verify(tick_input, spec.harbor_task, verified)

@@ -15,6 +15,7 @@ from weavegen.agents.dialogue import task_of
 from weavegen.config import Config
 from weavegen.engine import job_files
 from weavegen.engine.document_folder import read_folder
+from weavegen.engine.mcp_file import servers_of
 from weavegen.errors import ChatOnly, ModelError, TransientError, UsageError, WeavegenError
 from weavegen.harbor.folder import has_solution, pack, read_task, task_folders
 from weavegen.kernel.packages import Packages
@@ -84,6 +85,7 @@ def enqueue(
     packages: str | Path | None = None,
     environment: str | Path | None = None,
     files_folder: str | Path | None = None,
+    mcp: str | Path | None = None,
 ) -> int:
     """Enqueue `n` traces of each bootstrap file or task. Returns the job's id.
 
@@ -101,6 +103,7 @@ def enqueue(
     packages: a requirements file with what its Python code can import, instead of the default packages.
     files_folder: a folder whose files /app begins with.
     environment: instead of `packages` a virtual environment, or a folder of packages, on each execute host.
+    mcp: a JSON file with MCP servers, whose tools the model may call (docs/mcp.md).
     """
     traces = [*traces, *orders(files, n, params, agent=agent), *task_orders(tasks, n)]
     if not traces:
@@ -120,13 +123,15 @@ def enqueue(
     chosen = choose_packages(config.load(), packages, environment)
     archive = pack_files(traces, files_folder)
     if check:
-        for order in [order for order in bootstraps if order.harbor is None][:MAX_DRY_RUNS]:
+        runs = [order for order in bootstraps if order.harbor is None and (mcp is None or "mcp__" not in order.source)]
+        for order in runs[:MAX_DRY_RUNS]:
             try_bootstrap(order, read_settings(options["settings"]), chosen, archive)
+    servers = None if mcp is None else servers_of(read(mcp), mcp, agent)
     own_template = None if template is None else chat_template.read(template)
     texts = {} if documents is None else read_folder(documents)
     with database().begin() as conn:
         others: dict[str, Any] = {"evaluator": evaluator, "student": student, "packages": chosen, "files": archive}
-        job_id = jobs.enqueue(conn, traces, template=own_template, **others, **options)
+        job_id = jobs.enqueue(conn, traces, template=own_template, mcp_servers=servers, **others, **options)
         if texts:
             document_rows.save(conn, job_id, texts)
     return job_id

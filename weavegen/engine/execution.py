@@ -1,6 +1,7 @@
 """The work of an Execute step: run an operation in the trace's environment, which lives on this worker's host."""
 
 import dataclasses
+import json
 import logging
 import os
 import time
@@ -8,10 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from msgspec import structs
 
+from weavegen.box.mcp import MAX_CHARS, MAYBE_DONE
 from weavegen.channels.exchange import Exchange
+from weavegen.engine import mcp_http
 from weavegen.engine.worker import Done, Worker
 from weavegen.errors import EnvironmentFailure, Unserved, UsageError
 from weavegen.harbor.verifier import Verifier, evaluations_of, image_of, limits_of, root_of, task_files
@@ -21,7 +25,7 @@ from weavegen.kernel.steps import Execute, Executed, Failure
 from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Sampled
 from weavegen.sandbox import packages, starting_files
-from weavegen.sandbox.client_session import BlockBrief, CompleteRequest
+from weavegen.sandbox.client_session import BlockBrief, CompleteRequest, ToolRequest
 from weavegen.sandbox.environment import Environment, kill_reason, remove
 from weavegen.sandbox.grading import Grader, asked, protected, show_again
 from weavegen.sandbox.image_root import Root
@@ -32,10 +36,13 @@ from weavegen.store.session import engine as database
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
 from weavegen.store.traces import TraceSpec
+from weavegen.variables import resolved, resolved_values
 
 log = logging.getLogger(__name__)
 MAX_DEATHS = 6
 """Of a trace's environments; after one more the trace fails. A block that kills its process costs two."""
+START_SECONDS = 60.0
+"""In which the MCP servers of a box must start, if an operation may not take longer."""
 POLL_SECONDS = 0.2
 """Between two looks for a person's message."""
 
@@ -48,15 +55,14 @@ def execute(worker: Worker, claim: Claimed, step: Execute) -> Done:
     began = time.monotonic()
     try:
         executed = execution.run(step)
-    except EnvironmentFailure:
+    except EnvironmentFailure as error:
         # Something outside may have killed the process. A block that kills its own process will do so again.
         try:
-            executed = execution.run(step)
+            executed = lost(str(error)) if execution.in_box(step) else execution.run(step)
         except EnvironmentFailure as error:
-            if step.op not in ("run", "resume", "call", "try"):
+            if step.op not in ("run", "resume", "call", "tool", "try"):
                 raise
-            failure = Failure(type="EnvironmentFailure", message=str(error), traceback=str(error), stage="process")
-            executed = Executed(not_tried=str(error)) if step.op == "try" else Executed(error=failure)
+            executed = Executed(not_tried=str(error)) if step.op == "try" else lost(str(error), "")
     seconds, model_seconds = time.monotonic() - began, execution.model_seconds
 
     def save(conn: sa.Connection) -> None:
@@ -89,6 +95,8 @@ class Execution:
             return solve(self.verifier(int(step.source)), self.changes)
         if step.op == "verify":
             return self.verify(int(step.source))
+        if self.claim.claims > 1 and self.in_box(step) and Environment.find(self.worker.config, self.trace_id) is None:
+            return lost("the worker and the environment process died")
         environment = self.open_environment()
         if not self.protected or step.subagent != "main" or step.op not in ("evaluate", "begin", "list"):
             return self.run_in(environment, self.claim.id, step)
@@ -120,7 +128,10 @@ class Execution:
             return self.try_in(environment, step_id, step)
         elif step.op == "evaluate" and step.subagent == "main":
             step = Execute(op="evaluate", source=asked(self.protected))
-
+        elif step.op == "tools" and not step.source:
+            step = structs.replace(step, source=encode(self.list_tools()).decode())
+            limits = dataclasses.replace(self.limits, seconds=max(self.limits.seconds, START_SECONDS))
+            return self.ask_environment(environment, step_id, step, limits)
         return self.ask_environment(environment, step_id, step, self.limits, until)
 
     def try_in(self, environment: Environment, step_id: int, step: Execute) -> Executed:
@@ -143,7 +154,58 @@ class Execution:
                 return [BlockBrief(*row) for row in blocks.briefs(conn, self.trace_id, index, until)]
 
         chat = partial(self.exchange_messages, step_id)
-        return environment.execute(step_id, step, blocks_from, self.ask, limits, chat, self.complete)
+        tool = partial(self.call_tool, step_id, again=until is not None)
+        return environment.execute(step_id, step, blocks_from, self.ask, limits, chat, self.complete, tool)
+
+    # ---------------------------------------------------------------------------------------- MCP servers
+
+    def in_box(self, step: Execute) -> bool:
+        """Whether a step calls a tool of a server that runs in the box."""
+        return step.op == "tool" and self.spec.mcp_servers[json.loads(step.source)["server"]].command is not None
+
+    def mcp_servers(self) -> dict[str, dict[str, Any] | None]:
+        """The servers as box/mcp.py takes them, with the variables of this process."""
+        return {
+            name: {
+                "command": resolved(server.command),
+                "args": [*map(resolved, server.args)],
+                "env": resolved_values(server.env),
+            }
+            if server.command
+            else None
+            for name, server in self.spec.mcp_servers.items()
+        }
+
+    def list_tools(self) -> dict[str, Any]:
+        """The tools of the servers that the worker asks. Raises Unserved while nobody listens at an address."""
+        found: dict[str, Any] = {}
+        for name, server in sorted(self.spec.mcp_servers.items()):
+            if server.command is None:
+                room = MAX_CHARS - sum(len(listed.get("tools", "")) for listed in found.values())
+                found[name] = mcp_http.list_tools(name, server, self.limits.seconds, room)
+        return found
+
+    def call_tool(self, step_id: int, wish: ToolRequest, *, again: bool) -> dict[str, Any]:
+        """Call a tool of a server that the worker asks, once: a repeated request gets the answer of the first time.
+
+        `again`: the step is over, and runs again to rebuild its environment.
+        """
+        server = self.spec.mcp_servers.get(wish.server)
+        if server is None or server.command is not None:
+            return {"error": f"there is no MCP server {wish.server!r:.100} that the worker asks"}
+        try:
+            arguments = msgspec.json.decode(wish.arguments, type=dict[str, Any])
+        except (msgspec.DecodeError, RecursionError) as error:
+            return {"error": f"the arguments are no JSON object: {error}"}
+        request = {"server": wish.server, "tool": wish.tool, "arguments": wish.arguments}
+        with database().begin() as conn:
+            before = messages.begin_call(conn, step_id, wish.turn, request, again=again)
+        if before is not None:
+            return before
+        answer = mcp_http.call(wish.server, server, wish.tool, arguments, self.limits.seconds)
+        with database().begin() as conn:
+            messages.end_call(conn, step_id, wish.turn, answer)
+        return answer
 
     def exchange_messages(self, step_id: int, wish: Exchange) -> dict[str, Any]:
         """Exchange messages of a step's callback with people."""
@@ -220,6 +282,7 @@ class Execution:
             files=self.files(),
             limits=None if self.spec.harbor is None else self.limits,
             root=self.root(),
+            mcp_servers=self.mcp_servers(),
         )
         self.rebuild(environment, past, cause)
         with single().connect() as conn:
@@ -313,14 +376,20 @@ class Execution:
     ) -> None:
         """Run again, in an empty workspace, all steps that the trace's last environment ran; record divergent results.
 
-        `cause`: why that one was killed, if known. Steps that killed their process and trials of programs are left
-        out. Equal seeds make equal processes, as far as the trace's code is deterministic.
+        `cause`: why that one was killed, if known. Left out are steps that killed their process, trials of programs,
+        and calls of MCP servers that may have had effects outside of the box. Equal seeds make equal processes, as far
+        as the trace's code is deterministic.
         """
         divergent = []
         for id, step, result, claimed_at in past:
             killed = result.error is not None and result.error.stage == "process"
             if killed or step.op in ("trial", "try", "verify"):  # they leave nothing behind
                 continue
+            if self.in_box(step) and self.spec.settings.network == "host":  # what it did may be outside the box
+                divergent.append(str(id))
+                continue
+            if step.op == "tools":
+                step = structs.replace(step, source=encode(result.value).decode())
             if comparable(self.run_in(environment, id, step, until=claimed_at)) != comparable(result):
                 divergent.append(str(id))
         if not past:
@@ -330,6 +399,12 @@ class Execution:
         log.warning("trace %d: environment rebuilt, %d steps done again, %s", self.trace_id, len(past), outcome)
         with single().connect() as conn:
             traces.event(conn, self.trace_id, "environment rebuilt", f"{len(past)} steps done again: {outcome}")
+
+
+def lost(why: str, more: str = "; " + MAYBE_DONE) -> Executed:
+    """The result of a step whose process died while it ran."""
+    why += more
+    return Executed(error=Failure(type="EnvironmentFailure", message=why, traceback=why, stage="process"))
 
 
 def comparable(executed: Executed) -> object:

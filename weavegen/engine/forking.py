@@ -15,7 +15,7 @@ from weavegen.agents import AGENTS, Tick
 from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel import replay
 from weavegen.kernel.replay import Cursor, Requested
-from weavegen.store import forks, traces
+from weavegen.store import forks, steps, traces
 from weavegen.store.forks import Cut, Place
 from weavegen.store.traces import TickSettings
 
@@ -61,7 +61,9 @@ def replayed(conn: sa.Connection, trace_id: int, place: Place, at: int) -> tuple
     """
     spec = traces.spec(conn, trace_id, place.revision)
     inherited = tuple(traces.spec(conn, trace_id, other.revision).settings for other in place.start.inherited)
-    tick = Tick(spec.settings, Cursor(place.start), spec.bootstrap, inherited)
+    listed = steps.listed_tools(conn, trace_id) if spec.mcp_servers else None
+    cursor, mcp = Cursor(place.start), bool(spec.mcp_servers)
+    tick = Tick(spec.settings, cursor, spec.bootstrap, inherited, mcp=mcp, listed=listed)
     try:
         advance = replay.replay(AGENTS[spec.agent].program(tick), tick.cursor, forks.entries(conn, place.steps))
         bodies = forks.bodies(conn, trace_id, place.tick)

@@ -6,13 +6,15 @@ requests.show(number).request.status
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from weavegen import config
 from weavegen.agents.toolsmith import Task
-from weavegen.engine.enqueueing import choose_packages, job_options
+from weavegen.engine.enqueueing import choose_packages, job_options, read
+from weavegen.engine.mcp_file import servers_of
 from weavegen.errors import UsageError
 from weavegen.kernel.settings import check_json
 from weavegen.store import jobs, steps, traces
@@ -47,6 +49,7 @@ def create(
     model: str | None = None,
     seed: int | None = None,
     settings: Mapping[str, Any] | None = None,
+    mcp: str | Path | None = None,
 ) -> int:
     """Make a request, and enqueue the trace that works on it. Returns the request's number. Raises UsageError.
 
@@ -54,6 +57,7 @@ def create(
     """
     content = checked(RequestSpec(objective, tuple(requirements), tuple(constraints)))
     options = job_options("request", AGENT, model, seed, settings, user)
+    options["mcp_servers"] = None if mcp is None else servers_of(read(mcp), mcp, AGENT)
     user, packages = options["enqueued_by"], choose_packages(config.load())
     with database().begin() as conn:
         number = store.insert(conn, content, user)

@@ -43,6 +43,7 @@ COMPUTED = ("score", "conversation", "first_block", "replies")
 OF_TRACE = [field for field in ABOUT if field.name not in COMPUTED]
 """Columns that the view has."""
 CHAT_TYPE = pa.list_(pa.struct({"role": pa.string(), "content": pa.string()}))
+TOOLS = column("tools", pa.string(), "JSON list of the schemas of the tools that the model was offered; null: none.")
 CHAT = column(
     "messages", CHAT_TYPE, "The conversation: system, user and assistant. Answers of tools have the role user."
 )
@@ -144,6 +145,7 @@ def conversation_rows(source: Source, trace: int) -> Iterator[tuple[Row, list[An
                 "score": None if row["success"] is None else float(row["success"]),
                 "conversation": number,
                 "first_block": conversation[0].at,
+                "tools": next((message.tools for message in conversation if message.tools is not None), None),
                 "replies": sum(message.first == conversation[-1].first for message in conversation),
                 # The model read answers of tools as messages of the user.
                 "messages": [
@@ -176,7 +178,7 @@ MESSAGES = RowFormat(
     view="conversations",
     key=("trace_id",),
     takes=frozenset({"student"}),
-    schema=pa.schema([CHAT, *ABOUT]),
+    schema=pa.schema([CHAT, TOOLS, *ABOUT]),
     rows=message_rows,
 )
 TRAJECTORIES = RowFormat(
@@ -184,6 +186,6 @@ TRAJECTORIES = RowFormat(
     about="Conversations token by token, with masks, logprobs and a score: for reinforcement learning.",
     view="conversations",
     key=("trace_id",),
-    schema=pa.schema([*TOKENS, CHAT, *ABOUT]),
+    schema=pa.schema([*TOKENS, CHAT, TOOLS, *ABOUT]),
     rows=trajectory_rows,
 )

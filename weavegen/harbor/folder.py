@@ -17,7 +17,9 @@ import msgspec
 from weavegen import folders
 from weavegen.errors import UsageError
 from weavegen.kernel.harbor import HarborStep, HarborTask, Phase
+from weavegen.kernel.mcp import McpServer
 from weavegen.sandbox import images
+from weavegen.variables import missing
 
 PARTS = ("environment", "tests", "solution", "steps")
 """The folders of a task whose files are packed."""
@@ -26,7 +28,6 @@ MAX_BYTES = 256 * 2**20
 MAX_TOML_BYTES = 2**20
 FILE_TIME = 1_735_689_600
 """When all files of a task were changed last, so that equal ones give equal images: the beginning of 2025."""
-VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 Positive = Annotated[float, msgspec.Meta(gt=0, lt=1e9)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=200)]
 User = str | int | None
@@ -54,6 +55,11 @@ class SolutionTable(Table, frozen=True):
     env: dict[str, str] = {}
 
 
+class McpTable(McpServer, kw_only=True, frozen=True):
+    name: Name
+    transport: str = "stdio"
+
+
 class EnvironmentTable(Table, frozen=True):
     build_timeout_sec: Positive = 600.0
     docker_image: str | None = None
@@ -70,7 +76,7 @@ class EnvironmentTable(Table, frozen=True):
     workdir: str | None = None
     env: dict[str, str] = {}
     healthcheck: dict[str, Any] | None = None
-    mcp_servers: list[Any] = []
+    mcp_servers: list[McpTable] = []
 
 
 class StepTable(Table, frozen=True):
@@ -151,7 +157,9 @@ def checked(folder: Path, file: File) -> HarborTask:
         "a GPU": bool(environment.gpus),
         "a TPU": environment.tpu is not None,
         "a health check": any([environment.healthcheck, *(step.healthcheck for step in file.steps)]),
-        "MCP servers": bool(environment.mcp_servers),
+        "an MCP server that is not started by a command": any(
+            not server.command or server.transport != "stdio" for server in environment.mcp_servers
+        ),
         "a list of allowed hosts (network_mode)": "allowlist"
         in (environment.network_mode, file.agent.network_mode, *(table.network_mode for table in tables)),
         "a container of its own for the verifier": any(
@@ -177,6 +185,10 @@ def checked(folder: Path, file: File) -> HarborTask:
         build_seconds=environment.build_timeout_sec,
         workdir=environment.workdir,
         environ=checked_environ(environment.env),
+        mcp_servers={
+            server.name: McpServer(command=server.command, args=server.args, env=checked_environ(server.env))
+            for server in environment.mcp_servers
+        },
         cpus=environment.cpus or 1.0,
         memory_mb=megabytes(environment.memory_mb, environment.memory, 2048),
         storage_mb=megabytes(environment.storage_mb, environment.storage, 10240),
@@ -245,18 +257,9 @@ def checked_environ(values: Mapping[str, str]) -> dict[str, str]:
     for name, value in values.items():
         if not re.fullmatch(r"\w+", name) or "\0" in value:
             raise UsageError(f"{name!r:.80} is no environment variable")
-        for match in VARIABLE.finditer(value):
-            if match[2] is None and match[1] not in os.environ:
-                raise UsageError(f"the variable {name} needs ${match[1]}: set it here and for the execute workers")
+        if lacks := missing(value):
+            raise UsageError(f"the variable {name} needs ${lacks}: set it here and for the execute workers")
     return dict(values)
-
-
-def resolve(values: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables with those of this process filled in."""
-    return {
-        name: VARIABLE.sub(lambda match: os.environ.get(match[1], match[2] or ""), value)
-        for name, value in values.items()
-    }
 
 
 def context_of(environment: Path) -> str:

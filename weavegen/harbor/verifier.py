@@ -17,7 +17,7 @@ from pathlib import Path
 
 from weavegen import folders
 from weavegen.config import Config
-from weavegen.harbor.folder import resolve, step_folder, unpack
+from weavegen.harbor.folder import step_folder, unpack
 from weavegen.kernel.harbor import HarborStep, HarborTask, Phase
 from weavegen.kernel.steps import Evaluated
 from weavegen.sandbox import command, image_root, images, programs, userns
@@ -27,6 +27,7 @@ from weavegen.sandbox.grading import Cause, not_evaluated
 from weavegen.sandbox.image_root import Root
 from weavegen.sandbox.images import Image
 from weavegen.sandbox.providers import Limits
+from weavegen.variables import resolved_values
 
 MAX_REWARD_BYTES = 2**20
 NETWORK_ERRORS = re.compile(
@@ -81,7 +82,7 @@ def root_of(config: Config, task: HarborTask, image: Image, phase: Phase, change
         store=images.layer_folder(config),
         layers=image.layers,
         changes=changes,
-        environ={"PATH": IMAGE_PATH, **image.environ, **resolve(task.environ | phase.environ)},
+        environ={"PATH": IMAGE_PATH, **image.environ, **resolved_values(task.environ | phase.environ)},
         workdir=task.workdir or image.workdir,
         user=image.user if phase.user is None else phase.user,
     )

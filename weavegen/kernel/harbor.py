@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from weavegen.kernel.mcp import McpServer
+
 
 class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
     """How the agent, the verifier or the reference solution runs."""
@@ -49,6 +51,8 @@ class HarborTask(msgspec.Struct, frozen=True, omit_defaults=True):
     """Working folder; None: the image's."""
     environ: dict[str, str] = {}
     """As in Phase, for all that runs in the image."""
+    mcp_servers: dict[str, McpServer] = {}
+    """Those that are started in the image, by name."""
     cpus: float = 1.0
     memory_mb: int = 2048
     storage_mb: int = 10240

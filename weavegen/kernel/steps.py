@@ -372,7 +372,10 @@ class Retrieve(Step, frozen=True, kw_only=True, tag="retrieve"):
     """Which other traces: those of the job, or those of all jobs."""
 
 
-Op = Literal["bootstrap", "begin", "list", "run", "resume", "evaluate", "call", "trial", "try", "solve", "verify"]
+Op = Literal[
+    "bootstrap", "begin", "list", "run", "resume", "evaluate", "call", "tools", "tool", "trial", "try", "solve",
+    "verify",
+]  # fmt: skip
 
 
 class Execute(Step, frozen=True, kw_only=True, tag="execute"):
@@ -394,6 +397,9 @@ class Execute(Step, frozen=True, kw_only=True, tag="execute"):
     JSON object with their `titles`, and the variables to report as `claims`.
     call: call a function of box/calls.py; `source` is a JSON object with its name and arguments.
     `Executed.value` is then `{"success": true, "output": ...}` or `{"success": false, "error": ...}`.
+    tools: list the tools of the MCP servers. `Executed.value` has by server `{"tools": JSON}` or
+    `{"error": ...}`. The worker sets `source` to a JSON object with what is known already.
+    tool: like call, but call a tool of the MCP server that `source` names too.
     trial: run programs in processes of their own, test and evaluate them; `source` is the JSON object that
     `evaluate_programs` in box/trial.py takes, `Executed.value` is its result.
     try: run each of `candidates` in a copy of the environment that leaves nothing behind; `Executed.trials` has the
@@ -502,6 +508,8 @@ class Append(Value, frozen=True, kw_only=True):
     """(ordinal of the Sample step, position) of the candidate that became this block."""
     score: float | None = None
     """Raw score: after rewriting, without penalties. Log odds."""
+    tools: str | None = None
+    """The tools that the model may call from here on, as a JSON list of their schemas. None: it says nothing."""
     executed: int | None = None
     """Ordinal of the Execute step that ran it."""
     tried: bool | None = None

@@ -25,7 +25,7 @@ MOST = {
     "prompts": 4_096,
     "messages with prompts": 4_096,  # a message may hold no prompt
     "characters of prompts": 64 * 2**20,  # the worker keeps those of one message (8 MiB) at a time
-    "requests to channels": 1_000,
+    "requests to channels and MCP servers": 1_000,
     "seconds of waiting for people": 1_800,  # it occupies a thread of a worker meanwhile
 }
 """What an operation may use at most."""
@@ -81,6 +81,26 @@ class CompleteRequest(msgspec.Struct, frozen=True):
     temperature: Annotated[float, msgspec.Meta(ge=0, le=100)]
 
 
+class ToolRequest(msgspec.Struct, frozen=True):
+    """A call of a tool of an MCP server that the worker asks."""
+
+    number: Whole
+    turn: Whole
+    """Which request of its step this is, from 1. A repeated one gets the answer of the first time."""
+    server: str
+    tool: str
+    arguments: str
+    """JSON, which may be anything that the box has sent."""
+
+
+CallTool = Callable[[ToolRequest], dict[str, Any]]
+"""Calls a tool. Returns {"values": text} or {"error": reason}."""
+
+
+def no_tools(request: ToolRequest) -> dict[str, Any]:
+    return {"error": "there are no MCP servers here"}
+
+
 class Message(msgspec.Struct, frozen=True):
     """A message of the box. One of the fields is set."""
 
@@ -88,6 +108,7 @@ class Message(msgspec.Struct, frozen=True):
     ask: AskRequest | None = None
     complete: CompleteRequest | None = None
     chat: Exchange | None = None
+    tool: ToolRequest | None = None
     result: Executed | None = None
     step_id: int | None = None
     """The step of `result`."""
@@ -187,7 +208,7 @@ def of_prompts(prompts: list[str], sequences: int) -> dict[str, float]:
 
 
 def await_result(
-    session: ClientSession, ask: Ask, complete: Complete, chat: Chat, step_id: int, step: Execute
+    session: ClientSession, ask: Ask, complete: Complete, chat: Chat, tool: CallTool, step_id: int, step: Execute
 ) -> Executed:
     """Answer the box's requests until it sends the result of the step. Raises SessionBroken, TransientError."""
     used = dict.fromkeys(MOST, 0.0)
@@ -201,8 +222,11 @@ def await_result(
         if message.replaced:
             raise TransientError("another worker has taken this step over")
         if (request := message.chat) is not None:
-            count(used, {"requests to channels": 1, "seconds of waiting for people": request.wait})
+            count(used, {"requests to channels and MCP servers": 1, "seconds of waiting for people": request.wait})
             reply(session, request.number, (request.text, request.channel), partial(chat, request))
+        elif (call := message.tool) is not None:
+            count(used, {"requests to channels and MCP servers": 1})
+            reply(session, call.number, (call.server, call.tool, call.arguments), partial(tool, call))
         elif message.ask is not None:
             prompts = message.ask.prompts
             count(used, of_prompts(prompts, len(prompts)))

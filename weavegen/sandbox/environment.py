@@ -28,12 +28,14 @@ from weavegen.sandbox.children import tail
 from weavegen.sandbox.client_session import (
     Ask,
     Blocks,
+    CallTool,
     ClientSession,
     Complete,
     SessionBroken,
     await_result,
     block_messages,
     no_blocks,
+    no_tools,
     silent,
     undecided,
 )
@@ -74,12 +76,14 @@ class Environment:
         limits: Limits | None = None,
         temporary: bool = False,
         root: Root | None = None,
+        mcp_servers: dict[str, Any] | None = None,
     ) -> "Environment":
         """Start the trace's environment with an empty /app, and kill the old one if it still runs.
 
         `budget`: minutes. `network`: "none", or "host" for the host's network. `packages`: a folder of packages
         that blocks may import (sandbox/packages.py). `files`: a folder whose files /app begins with. `root`: an
-        image, whose files it works on. The environment outlives this process, unless it is `temporary`. Raises
+        image, whose files it works on. `mcp_servers`: those of box/mcp.py. The environment outlives this process,
+        unless it is `temporary`. Raises
         EnvironmentFailure if it does not answer in time.
         """
         limits, sandbox = limits or Limits(), provider(config.sandbox)
@@ -117,6 +121,7 @@ class Environment:
                 )
                 user = None if root is None else root.user
                 spec = {"seed": seed, "listener": listener.fileno(), "args": args, "user": user}
+                spec["mcp_servers"] = mcp_servers or {}
                 handle = start_main(sandbox, "boot", spec, box)
             BoxState(handle, limits, "" if root is None else str(root.changes)).write(path.with_suffix(".json"))
         self = cls(trace_id, handle, path, workspace, sandbox, limits)
@@ -151,10 +156,11 @@ class Environment:
         limits: Limits | None = None,
         chat: Chat | None = None,
         complete: Complete = silent,
+        tool: CallTool = no_tools,
     ) -> Executed:
         """Execute a step. If this id was executed before, return that result.
 
-        Takes at most `limits.seconds + limits.grace`, plus the time of `ask`, `chat` and `complete`. Raises
+        Takes at most `limits.seconds + limits.grace`, plus the time of `ask`, `chat`, `complete` and `tool`. Raises
         EnvironmentFailure, after killing the process, if it died, hung or sent an invalid message; TransientError
         if another worker has taken the step over. Their errors and those of `blocks` pass through; the step can
         then be requested again under its id.
@@ -167,7 +173,7 @@ class Environment:
                 for message in block_messages(blocks, session.hello()):
                     session.send(message)
                 session.send({"op": op})
-                return await_result(session, ask, complete, chat or private_channels(), step_id, step)
+                return await_result(session, ask, complete, chat or private_channels(), tool, step_id, step)
         except SessionBroken as error:
             raise self.failure(error) from error
 

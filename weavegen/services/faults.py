@@ -5,6 +5,7 @@ import time
 import msgspec
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.config import Config
 from weavegen.services import pool_members, processes
 from weavegen.store import servers, workers
@@ -18,7 +19,11 @@ UNTRIED_SECONDS = 60.0
 """A step that no worker has taken for so long is a fault."""
 
 
-KINDS = ("service", "worker", "queue", "server")
+MCP_SECONDS = 300.0
+"""An MCP server is a fault for so long after a call that could not reach it."""
+
+
+KINDS = ("service", "worker", "queue", "server", "mcp")
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +42,7 @@ def faults(conn: sa.Connection, config: Config) -> list[Fault]:
     """
     conn.rollback()
     with conn.begin():
-        found = [*worker_faults(conn), *queue_faults(conn), *server_faults(conn, config)]
+        found = [*worker_faults(conn), *queue_faults(conn), *server_faults(conn, config), *mcp_faults(conn)]
     return [*service_faults(config), *found]
 
 
@@ -94,6 +99,13 @@ def queue_faults(conn: sa.Connection) -> list[Fault]:
             continue
         found.append(Fault(kind="queue", what=what, advice=advice))
     return found
+
+
+def mcp_faults(conn: sa.Connection) -> list[Fault]:
+    """MCP servers that workers can't reach."""
+    advice = "start it, or see what the execute workers can reach; traces that begin wait for it"
+    reasons = sql.run(conn, "store/unreachable_mcp_servers", seconds=MCP_SECONDS).scalars()
+    return [Fault(kind="mcp", what=why, advice=advice) for why in reasons]
 
 
 def server_faults(conn: sa.Connection, config: Config) -> list[Fault]:

@@ -1,5 +1,6 @@
 """Blocks in Postgres: written once, with their rendered text. Only their reward is written later."""
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -8,7 +9,8 @@ import sqlalchemy as sa
 from weavegen import sql
 from weavegen.kernel.steps import Append, Hit, Reward
 from weavegen.store import examples
-from weavegen.store.models.blocks import BLOCKS, CANDIDATES
+from weavegen.store.jobs import content_id
+from weavegen.store.models.blocks import BLOCKS, CANDIDATES, TOOLSETS
 from weavegen.trace.blocks import Block, BlockType
 from weavegen.trace.render import render_block
 
@@ -32,6 +34,7 @@ def append(
                 "tags": list(block.tags),
                 "score": draft.score,
                 "exception": draft.exception,
+                "toolset_id": None if draft.tools is None else toolset_id(conn, draft.tools),
                 "executed_by": None if draft.executed is None else steps[draft.executed],
                 "candidate_id": candidate_id,
                 **{name: getattr(block, name) for name in COPIED},
@@ -41,6 +44,11 @@ def append(
     if rows:
         conn.execute(sa.insert(BLOCKS), rows)
     return sum(len(row["rendered"].encode()) for row in rows)
+
+
+def toolset_id(conn: sa.Connection, tools: str) -> int:
+    """Id of a set of tools. A new one is written."""
+    return content_id(conn, TOOLSETS, hashlib.sha256(tools.encode()).hexdigest(), tools=tools)
 
 
 COPIED = (

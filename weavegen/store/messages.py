@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from weavegen import sql
+from weavegen.box.mcp import MAYBE_DONE
 from weavegen.channels.exchange import Exchange
 from weavegen.errors import required
 from weavegen.store.leases import later
@@ -45,6 +46,35 @@ def exchange(
     answer = _perform(conn, channel, wish)
     conn.execute(sa.insert(EXCHANGES).values(step_id=step_id, turn=wish.turn, do=wish.do, answer=answer))
     return answer
+
+
+LOST = {"error": f"the answer of the MCP server was lost on the way; {MAYBE_DONE}"}
+
+
+def begin_call(
+    conn: sa.Connection, step_id: int, turn: int, request: dict[str, Any], *, again: bool
+) -> dict[str, Any] | None:
+    """Record that a tool of an MCP server is to be called. None: call it now, once this is committed.
+
+    Else the answer of the first time, which is LOST where a worker has called it and recorded no answer. `again`: the
+    call must have been made before.
+    """
+    if not again:
+        new = insert(EXCHANGES).values(step_id=step_id, turn=turn, do="tool", request=request)
+        if conn.execute(new.on_conflict_do_nothing().returning(EXCHANGES.c.turn)).one_or_none() is not None:
+            return None
+    end_call(conn, step_id, turn, LOST)
+    query = sa.select(*EXCHANGES.c["request", "answer"])
+    before = conn.execute(query.where(EXCHANGES.c.step_id == step_id, EXCHANGES.c.turn == turn)).one_or_none()
+    if before is None or before.request != request:
+        return {"error": "the code made another call when it ran first: a call is not made when code runs again"}
+    return dict(before.answer)
+
+
+def end_call(conn: sa.Connection, step_id: int, turn: int, answer: dict[str, Any]) -> None:
+    """Record the answer of a call, unless there is one."""
+    called = (EXCHANGES.c.step_id == step_id, EXCHANGES.c.turn == turn, EXCHANGES.c.answer.is_(None))
+    conn.execute(sa.update(EXCHANGES).where(*called).values(answer=answer))
 
 
 def _perform(conn: sa.Connection, channel: int, wish: Exchange) -> dict[str, Any]:

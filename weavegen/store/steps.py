@@ -240,6 +240,13 @@ def executed(conn: sa.Connection, trace_id: int) -> list[tuple[int, Execute, Exe
     return found
 
 
+def listed_tools(conn: sa.Connection, trace_id: int) -> Any:
+    """The tools of the MCP servers as the trace's first tick listed them; None: it did not."""
+    first = (STEPS.c.trace_id == trace_id, STEPS.c.tick == 0, STEPS.c.status == StepStatus.DONE)
+    query = sa.select(STEPS.c.result["value"]).where(*first, STEPS.c.request["op"].astext == "tools")
+    return conn.execute(query.order_by(STEPS.c.run.desc()).limit(1)).scalar_one_or_none()
+
+
 def last_evaluated(conn: sa.Connection, trace_id: int, step_id: int) -> Executed | None:
     """The result of the newest evaluate step of the trace's main subagent before a step; None if there is none."""
     row = sql.run(conn, "store/last_evaluated", trace=trace_id, step=step_id).one_or_none()

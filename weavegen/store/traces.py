@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from weavegen import sql
 from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel.harbor import HarborTask
+from weavegen.kernel.mcp import McpServer
 from weavegen.kernel.replay import Start
 from weavegen.kernel.settings import Settings, settings
 from weavegen.kernel.template import Template
@@ -53,6 +54,8 @@ class TraceSpec:
     harbor: str | None
     """Hash of the files of its Harbor task; None: none."""
     harbor_task: HarborTask | None
+    mcp_servers: dict[str, McpServer]
+    """Those of its job and of its Harbor task, by name."""
 
     @property
     def judge(self) -> str | None:
@@ -80,7 +83,9 @@ def spec(conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
     if task is not None:
         minutes = sum(step.agent.seconds for step in task.steps) / 60
         values = msgspec.structs.replace(values, time_budget=min(values.time_budget, minutes))
-    return TraceSpec(**row._asdict() | {"settings": values, "template": template, "harbor_task": task})
+    servers = msgspec.convert(row.mcp_servers or {}, dict[str, McpServer]) | ({} if task is None else task.mcp_servers)
+    others = {"settings": values, "template": template, "harbor_task": task, "mcp_servers": servers}
+    return TraceSpec(**row._asdict() | others)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from weavegen.agents import mcp_tools
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.toolsmith.execute import execute
 from weavegen.agents.toolsmith.make import make, signature
@@ -35,7 +36,8 @@ def toolsmith(t: Tick) -> Program:
     request = Request(task.task, task.requirements, task.constraints)
     if task.request is not None:  # the user may have changed it
         request = (yield from look_up("read_request", Request, number=task.request)) or request
-    return (yield from STAGES[state.stage](Stage(t, task, request, state)))
+    listed = yield from mcp_tools.listing(t)
+    return (yield from STAGES[state.stage](Stage(t, task, request, state, listed)))
 
 
 __all__ = ["STAGES", "Task", "toolsmith"]

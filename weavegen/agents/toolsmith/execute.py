@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from weavegen.agents import dialogue
+from weavegen.agents import dialogue, mcp_tools
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.toolsmith.library import OWN_TOOLS, RESERVED_NAMES, call_source, check_name, library_tool
 from weavegen.agents.toolsmith.lines import Approach, Need
@@ -31,7 +31,7 @@ def execute(now: Stage) -> Part[Ended]:
     """Have the model write one message, and answer its calls."""
     t, state = now.t, now.state
     library = [library_tool(tool.name, tool.signature, tool.description) for tool in state.tools]
-    tools = [*library, *dialogue.BOX_TOOLS, dialogue.RESEARCH, *OWN_TOOLS]
+    tools = [*library, *dialogue.BOX_TOOLS, dialogue.RESEARCH, *OWN_TOOLS, *mcp_tools.tools_in(now.listed)]
     if state.first is None:
         begin(now, tools)
     elif now.request.revision != state.revision:
@@ -52,7 +52,7 @@ def execute(now: Stage) -> Part[Ended]:
         if call.error is None and call.name == "finish":
             end = now.end_trace(call.arguments["success"], call.arguments["result"])
             break
-        answer = yield from answer_call(now, call)
+        answer = yield from answer_call(now, call, tools)
         answers.append(dialogue.response(answer))
         if call.name == "create_tool" and answer["success"]:
             end = now.next_stage("choice")
@@ -71,13 +71,13 @@ def begin(now: Stage, tools: Sequence[dialogue.Tool]) -> None:
     state = now.state
     status(now.t, "carries it out with " + (", ".join(tool.name for tool in state.tools) or "Python alone"))
     state.first, state.revision, state.silent = now.t.cursor.index, now.request.revision, 0
-    now.t.say(BlockType.SYSTEM, prompts.text("toolsmith_execute").replace("{tools}", dialogue.tools_text(tools)))
+    dialogue.say_system(now.t, prompts.text("toolsmith_execute"), tools, mcp_tools.unusable(now.listed))
     done = [f"What you have found out already:\n{state.done}"] if state.done else []
     texts = [now.request.text(), state.context_text(), state.plan_text(), *state.failure_text(), *done]
     now.t.say(BlockType.USER, "\n\n".join(texts))
 
 
-def answer_call(now: Stage, call: dialogue.Call) -> Part[dict[str, Any]]:
+def answer_call(now: Stage, call: dialogue.Call, tools: Sequence[dialogue.Tool]) -> Part[dict[str, Any]]:
     """Make a call. Returns the answer for the model."""
     t, arguments = now.t, call.arguments
     if call.error is not None:
@@ -86,15 +86,13 @@ def answer_call(now: Stage, call: dialogue.Call) -> Part[dict[str, Any]]:
         return create_tool(now, **arguments)
     if call.name == "ask_user":
         return (yield from ask_user(now, arguments["question"]))
-    if call.name == dialogue.RESEARCH.name:
-        return (yield from dialogue.find_out(t, arguments["task"]))
     if call.name == "ask_model":
         return {"success": True, "output": (yield from ask_model(t, arguments["question"]))}
     if call.name in {tool.name for tool in now.state.tools}:
         return (yield from call_library(now, call))
     if call.name == "python" and "ask_model(" in arguments["code"]:
         return (yield from chain_of_code(t, arguments["code"]))
-    return (yield from dialogue.call_in_box(t, call.name, arguments))
+    return (yield from dialogue.answer_call(t, call, tools))
 
 
 def create_tool(now: Stage, name: str, description: str, done: str) -> dict[str, Any]:

@@ -136,6 +136,8 @@ class Stage:
     request: Request
     state: State
     """A stage updates it for the next stage."""
+    listed: dict[str, Any]
+    """The tools of the trace's MCP servers (agents/mcp_tools.py)."""
 
     def next_stage(self, stage: str) -> Ended:
         """End the tick. The next tick runs `stage`."""

@@ -6,7 +6,7 @@ from ticks k join traces t on t.id = k.trace_id
 left join subagents a on a.trace_id = k.trace_id and a.name = k.subagent
 where {scope} and t.status <> 'failed' and a.id is null and exists (
   select from steps s where s.trace_id = t.id and s.tick = k.number and s.run = k.run
-    and s.kind = 'execute' and s.status = 'done' and s.request ->> 'op' not in ('call', 'trial', 'try', 'solve', 'verify'))
+    and s.kind = 'execute' and s.status = 'done' and s.request ->> 'op' not in ('call', 'tool', 'tools', 'trial', 'try', 'solve', 'verify'))
 union all
 select t.id, 'subagent ' || a.name, format('its parent %s is missing', a.parent)
 from subagents a join traces t on t.id = a.trace_id

@@ -6,6 +6,14 @@ from sqlalchemy.dialects.postgresql import ARRAY, REAL
 from weavegen.store.models.columns import Numbers, column, json, now, reference, table
 from weavegen.trace.blocks import BlockType
 
+TOOLSETS = table(
+    "toolsets",
+    "Sets of tools that models were offered, by content.",
+    column("sha256", str, "Hash of the text, hexadecimal.", unique=True),
+    column("tools", str, "JSON list of schemas, in the form of OpenAI's API for functions."),
+    now("created_at", "When it was first offered."),
+)
+
 BLOCKS = table(
     "blocks",
     "The blocks of the traces, as recorded.",
@@ -39,6 +47,7 @@ BLOCKS = table(
     column("preference", float | None, "Correction that preference data add to its score; null: none."),
     reference("candidate_id", "The candidate that it was made of.", index=True, nullable=True),
     reference("executed_by", "The step that executed it.", to="steps", index=True, nullable=True),
+    reference("toolset_id", "The tools that the model may call from here on; null: it says nothing.", ondelete=None),
     now("created_at", "When it was recorded."),
     sa.UniqueConstraint("trace_id", "index"),
     sa.Index("ix_blocks_type_score", "type", "score", postgresql_where=sa.text("score is not null")),

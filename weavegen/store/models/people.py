@@ -41,12 +41,14 @@ MESSAGES = table(
 
 EXCHANGES = table(
     "exchanges",
-    "What steps did with channels. A repeated step gets the same answers.",
+    "What callbacks had the worker do: with channels, and with MCP servers. A repeated step gets the same answers.",
     reference("step_id", "The step.", primary_key=True),
     column("turn", int, "Number of the exchange in its step, from 1.", primary_key=True),
-    column("do", str, "open, close, send, reply, react or read."),
-    json("answer", "The answer."),
-    now("created_at", "When it was done."),
+    column("do", str, "open, close, send, reply, react or read; tool: a call of an MCP server."),
+    json("request", "Of a call: server, tool and arguments; null: it is none.", nullable=True),
+    json("answer", "The answer; null: a call was sent, and there is no answer yet.", nullable=True),
+    now("created_at", "When it was done, or a call was sent."),
+    sa.Index("ix_exchanges_called", "created_at", postgresql_where=sa.text("request is not null")),
 )
 
 

@@ -70,6 +70,7 @@ JOBS = table(
     reference("called_by", "The job that delegates to its traces; null: people enqueued it.", to="jobs", nullable=True),
     column("seed", int, "Seed of the job, from which every trace's seed is derived."),
     json("settings", "The settings that differ from the defaults."),
+    json("mcp_servers", "MCP servers whose tools its traces have, by name; null: none.", nullable=True),
     column("version", str, "Version of weavegen that enqueued it."),
     column("enqueued_by", str | None, "Who enqueued it; null: an older version, which did not record it."),
     now("created_at", "When it was enqueued."),

@@ -7,7 +7,7 @@ with recursive line as (
 )
 select (select seed from line where fork_of is null) as seed, t.params, t.job_id, j.agent, j.asked_model as model, j.evaluator, m.texts as template,
   p.sha256 as packages, f.sha256 as files, h.sha256 as harbor, h.task as harbor_task,
-  coalesce(s.settings, j.settings) as settings, b.source as bootstrap
+  coalesce(s.settings, j.settings) as settings, j.mcp_servers, b.source as bootstrap
 from traces t
 join jobs j on j.id = t.job_id
 join bootstraps b on b.id = t.bootstrap_id
