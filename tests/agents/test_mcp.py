@@ -232,7 +232,7 @@ def test_the_secret_is_nowhere_in_the_database_and_the_audit_is_clean(installati
         ('{"mcpServers": {"a": {"url": "http://b", "headers": {"A": "${NO_SUCH}"}}}}', "needs the variable $NO_SUCH"),
         ('{"mcpServers": {"a": {"url": "http://b", "headers": {"Authorization": "Bearer x"}}}}', "has a secret"),
         ('{"mcpServers": {"a": {"command": "x", "env": {"API_KEY": "abc"}}}}', "write ${NAME} for a variable"),
-        ('{"mcpServers": {"a": {"command": "x\\u0000"}}}', "holds a character that can't be stored"),
+        ('{"mcpServers": {"a": {"command": "x\\u0000"}}}', "can't be stored"),
     ],
 )
 def test_a_bad_file_is_refused_in_one_line(installation: Installation, text: str, complaint: str) -> None:

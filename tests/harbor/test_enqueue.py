@@ -6,31 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.harbor.world import BASE, FILES, TEST_SH, write_task
+from tests.harbor.world import BASE, FILES, STEPS, write_task
 from tests.support import ROOT
 from tests.support.installation import Installation, installed
 
-STEPS = {
-    "task.toml": """schema_version = "1.4"
-multi_step_reward_strategy = "mean"
-[agent]
-timeout_sec = 60
-[[steps]]
-name = "one"
-min_reward = 1.0
-[[steps]]
-name = "two"
-""",
-    "environment/Dockerfile": f"FROM {BASE}\nWORKDIR /work\n",
-    "tests/test.sh": TEST_SH,
-    "steps/one/instruction.md": "Write 1 into one.txt",
-    "steps/one/tests/test_outputs.py": "def test_one():\n    assert open('/work/one.txt').read() == '1'\n",
-    "steps/one/solution/solve.sh": "#!/bin/sh\nprintf 1 > one.txt\n",
-    "steps/two/instruction.md": "Write 2 into two.txt",
-    "steps/two/tests/test_outputs.py": "def test_two():\n    assert open('/work/one.txt').read() == '1'\n"
-    "    assert open('/work/two.txt').read() == '2'\n",
-    "steps/two/solution/solve.sh": "#!/bin/sh\nprintf 2 > two.txt\n",
-}
 TABLE = FILES["task.toml"]
 BROKEN: dict[str, tuple[dict[str, str | None], str]] = {
     "no instruction": ({"instruction.md": None}, "there is no instruction.md"),

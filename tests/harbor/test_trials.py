@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.harbor.test_enqueue import STEPS
-from tests.harbor.world import BASE, write_task
+from tests.harbor.world import BASE, STEPS, write_task
 from tests.support import ROOT, TICTACTOE
 from tests.support.bootstraps import CALLING
 from tests.support.installation import Installation, installed

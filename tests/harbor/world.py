@@ -59,6 +59,29 @@ FILES = {
     "solution/solve.sh": "#!/bin/sh\necho 42 > answer.txt\n",
 }
 
+STEPS = {
+    "task.toml": """schema_version = "1.4"
+multi_step_reward_strategy = "mean"
+[agent]
+timeout_sec = 60
+[[steps]]
+name = "one"
+min_reward = 1.0
+[[steps]]
+name = "two"
+""",
+    "environment/Dockerfile": f"FROM {BASE}\nWORKDIR /work\n",
+    "tests/test.sh": TEST_SH,
+    "steps/one/instruction.md": "Write 1 into one.txt",
+    "steps/one/tests/test_outputs.py": "def test_one():\n    assert open('/work/one.txt').read() == '1'\n",
+    "steps/one/solution/solve.sh": "#!/bin/sh\nprintf 1 > one.txt\n",
+    "steps/two/instruction.md": "Write 2 into two.txt",
+    "steps/two/tests/test_outputs.py": "def test_two():\n    assert open('/work/one.txt').read() == '1'\n"
+    "    assert open('/work/two.txt').read() == '2'\n",
+    "steps/two/solution/solve.sh": "#!/bin/sh\nprintf 2 > two.txt\n",
+}
+"""A task of two steps."""
+
 
 def write_task(place: Path, changed: dict[str, str | None] | None = None, files: dict[str, str] = FILES) -> Path:
     """Write the folder of a task. `changed`: other contents by path; None: the file is missing."""
