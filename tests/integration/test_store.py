@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import threading
 import time
 from typing import Any
 
@@ -11,6 +12,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
+from tests.support.waiting import until
 from tests.support.worker import Worker, enqueue, scalar
 from tests.support.world import GOOD, World
 from weavegen.agents import Agent
@@ -303,6 +305,29 @@ def test_cancelled_traces_run_no_further_steps(db: sa.Engine) -> None:
         worker.finish(held)
     assert worker.claim(second.step_id) is None
     assert worker.engine.start_queued() == []
+
+
+def test_a_trace_that_advances_while_it_is_cancelled_has_no_open_steps(db: sa.Engine) -> None:
+    job = enqueue(db, 1)
+    [first] = Worker(db, max_active=1).engine.start_queued()
+
+    def cancel() -> None:
+        with db.begin() as conn:
+            traces.cancel(conn, job)
+
+    with db.begin() as conn:
+        trace_id = steps.trace_of(conn, first.step_id)
+        traces.lock(conn, trace_id)
+        conn.execute(sa.text("update steps set status = 'done' where id = :id"), {"id": first.step_id})
+        steps.insert_ready(conn, trace_id, 0, 0, [(1, Execute(op="begin"))], None, 1.0)
+        thread = threading.Thread(target=cancel)
+        thread.start()
+        waiting = (
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        )
+        until(lambda: scalar(db, waiting) == 1, "the lock")
+    thread.join()
+    assert scalar(db, "select string_agg(status::text, ',' order by id) from steps") == "done,void"
 
 
 def test_equal_seeds_give_equal_traces(db: sa.Engine) -> None:

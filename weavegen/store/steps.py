@@ -160,7 +160,9 @@ def unbind_hosts(conn: sa.Connection, trace_ids: Sequence[int] | None = None) ->
 
     Their rows are deleted, for a row that stays counts as a death.
     """
-    sql.run(conn, "store/unbind_hosts", traces=None if trace_ids is None else list(trace_ids))
+    traces = None if trace_ids is None else list(trace_ids)
+    sql.run(conn, "store/forget_environments", traces=traces)
+    sql.run(conn, "store/unbind_hosts", traces=traces)
 
 
 def void(conn: sa.Connection, trace_ids: Sequence[int], tick: int | None = None) -> None:

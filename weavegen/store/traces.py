@@ -15,7 +15,7 @@ from weavegen.kernel.mcp import McpServer
 from weavegen.kernel.replay import Start
 from weavegen.kernel.settings import Settings, settings
 from weavegen.kernel.template import Template
-from weavegen.store import reports
+from weavegen.store import reports, steps
 from weavegen.store.models import TraceStatus
 from weavegen.store.models.traces import EVENTS, TICKS, TRACES
 from weavegen.version import __version__
@@ -281,4 +281,9 @@ def cancel(conn: sa.Connection, job_id: int) -> int:
 
 
 def _cancel(conn: sa.Connection, which: str, **values: int) -> int:
-    return int(conn.execute(sa.text(sql.text("store/cancel_traces").format(which=which)), values).scalar_one())
+    statement = sa.text(sql.text("store/cancel_traces").format(which=which))
+    ids = conn.execute(statement, values).scalars().all()
+    # In a statement of its own: the first may have waited for a trace that was just advancing, and only a later
+    # snapshot sees the steps that this has inserted.
+    steps.void(conn, ids)
+    return len(ids)
