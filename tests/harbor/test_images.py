@@ -32,8 +32,26 @@ def test_a_step_does_not_wait_for_images_that_others_make(
     until(lambda: list((world.config.home / "images" / "made").glob(".draft-*")), "the build")
     for task, files in ((slow, slow_files), (other, other_files)):
         with pytest.raises(Unserved, match="images are being made"):
-            image_of(world.config, task, files, wait=False)
+            image_of(world.config, task, files, set)
     assert builder.is_alive()
     assert image_of(world.config, other, other_files).name == "other"  # waits for the first one
     builder.join()
-    assert image_of(world.config, slow, slow_files, wait=False).name == "slow"
+    assert image_of(world.config, slow, slow_files, set).name == "slow"
+
+
+def test_a_full_disk_is_no_failure_of_a_task(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody needs is removed; if that is not enough, the step waits."""
+    kept, kept_files = prepared(world, tmp_path / "kept", FILES["environment/Dockerfile"] + "RUN : kept\n")
+    old, old_files = prepared(world, tmp_path / "old", FILES["environment/Dockerfile"] + "RUN : old\n")
+    new, new_files = prepared(world, tmp_path / "new", FILES["environment/Dockerfile"] + "RUN : new\n")
+    for task, files in ((kept, kept_files), (old, old_files)):
+        image_of(world.config, task, files)
+    monkeypatch.setattr(images, "MIN_FREE_BYTES", 2**60)
+    with pytest.raises(Unserved, match="are free for images"):
+        image_of(world.config, new, new_files, lambda: {"kept"})
+    assert [image.name for image in images.made(world.config)] == ["kept"]
+    assert image_of(world.config, kept, kept_files, set).name == "kept"
+    full = FILES["environment/Dockerfile"] + "RUN echo 'tar: write: No space left on device' >&2; exit 1\n"
+    monkeypatch.setattr(images, "MIN_FREE_BYTES", 0)
+    with pytest.raises(Unserved, match="No space left"):
+        image_of(world.config, *prepared(world, tmp_path / "full", full))

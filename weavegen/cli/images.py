@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Annotated, Any
 
-import sqlalchemy as sa
 import typer
 
 from weavegen import config as configuration
@@ -15,6 +14,7 @@ from weavegen.cli.app import Result, app, command, progress_bar, reading
 from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure, UsageError
 from weavegen.kernel.harbor import HarborTask
+from weavegen.store import jobs
 
 images = typer.Typer(no_args_is_help=True, help="Manage the images that Harbor tasks run in (docs/harbor.md).")
 app.add_typer(images, name="images")
@@ -117,12 +117,8 @@ def prune() -> Result:
     """
     from weavegen.sandbox.images import prune as prune_images
 
-    query = (
-        "select distinct h.name from harbor_tasks h join traces t on t.harbor_task_id = h.id "
-        "where t.status in ('queued', 'running')"
-    )
     with reading() as conn:
-        used = set(conn.execute(sa.text(query)).scalars())
+        used = jobs.images_in_use(conn)
     removed, freed = prune_images(configuration.load(), used)
     return Result({"removed": removed, "bytes": freed}, f"{removed} images removed, {freed / 1e9:.2f} GB freed")
 

@@ -323,8 +323,8 @@ class Execution:
     def verifier(self, step: int) -> Verifier:
         """The verifier of a step of the trace's Harbor task, on this host, with the image, which is made if necessary.
 
-        Raises EnvironmentFailure if the image can't be made, and Unserved while others are made, so that no more
-        threads than builds are busy with images.
+        Raises EnvironmentFailure if the image can't be made. Raises Unserved while others are made, so that no more
+        threads than builds are busy with images, and while the disk is full.
         """
         config, task, digest = self.worker.config, self.spec.harbor_task, self.spec.harbor
         assert task is not None
@@ -335,7 +335,7 @@ class Execution:
                 return jobs.harbor_files(conn, digest)
 
         files = task_files(config, digest, load)
-        image = image_of(config, task, files, wait=False)
+        image = image_of(config, task, files, images_in_use)
         return Verifier(config, self.trace_id, task, task.steps[step], image, files, self.spec.settings.network)
 
     def root(self) -> Root | None:
@@ -421,6 +421,12 @@ def comparable(executed: Executed) -> object:
         # The environment is not the source of protected evaluations, and they are not run again.
         [(one.title, one.value, one.error is None) for one in executed.evaluations if not one.protected],
     )
+
+
+def images_in_use() -> set[str]:
+    """The images that open traces need, by name."""
+    with single().connect() as conn:
+        return jobs.images_in_use(conn)
 
 
 def solve(verifier: Verifier, changes: Path) -> Executed:

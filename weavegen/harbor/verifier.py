@@ -25,7 +25,7 @@ from weavegen.sandbox.bubblewrap import IMAGE_PATH
 from weavegen.sandbox.command import Ran
 from weavegen.sandbox.grading import Cause, not_evaluated
 from weavegen.sandbox.image_root import Root
-from weavegen.sandbox.images import Image
+from weavegen.sandbox.images import Image, InUse
 from weavegen.sandbox.providers import Limits
 from weavegen.variables import resolved_values
 
@@ -94,12 +94,12 @@ def task_files(config: Config, digest: str, load: Callable[[], bytes]) -> Path:
     return folders.once(place, lambda draft: unpack(load(), draft))
 
 
-def image_of(config: Config, task: HarborTask, files: Path, *, wait: bool = True) -> Image:
-    """The task's image on this host, which is made if it is missing. Raises as `images.image` does."""
+def image_of(config: Config, task: HarborTask, files: Path, in_use: InUse | None = None) -> Image:
+    """The task's image on this host, which is made if it is missing. `in_use`, and what it raises: see images.image."""
     recipe = files / "environment"
     text = f"FROM {task.image}" if task.image else (recipe / "Dockerfile").read_text(errors="replace")
     digest = images.digest_of({"context": task.context.encode(), "recipe": text.encode(), **images.bases(config, text)})
-    return images.image(config, digest, task.name, recipe, task.build_seconds, existing=task.image, wait=wait)
+    return images.image(config, digest, task.name, recipe, task.build_seconds, task.image, in_use)
 
 
 @dataclass(frozen=True)

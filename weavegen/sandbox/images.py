@@ -16,7 +16,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,12 @@ RETRY_SECONDS = 15.0
 """A step that needs an image is tried again so late, while all builders are busy."""
 MAX_BUILDS = 8
 """Builds at a time: they wait for the network and the disk most of the time, and each keeps a worker's thread busy."""
+MIN_FREE_BYTES = 5 * 2**30
+"""Where less is free on the disk, no worker makes an image."""
+NO_SPACE = "no space left on device"
+"""What programs print whose disk is full (ENOSPC)."""
+InUse = Callable[[], set[str]]
+"""Gives the names of the images that open traces need."""
 LOG_CHARS = 4_000
 """Of the end of a build's output, which are kept."""
 NAME = re.compile(r"[a-z0-9][a-z0-9._/:@-]{0,254}\Z")
@@ -140,14 +146,21 @@ def reason(printed: str) -> str:
 
 
 def image(
-    config: Config, digest: str, name: str, recipe: Path, seconds: float, existing: str | None = None, *, wait: bool
+    config: Config,
+    digest: str,
+    name: str,
+    recipe: Path,
+    seconds: float,
+    existing: str | None = None,
+    in_use: InUse | None = None,
 ) -> Image:
     """The image with this digest, which is made if it is missing.
 
-    `recipe`: the folder with its Dockerfile. `existing`: the name of an image instead. `wait`: until others have made
-    it, or their own images. Raises EnvironmentFailure with the reason if it can't be made, and Unserved without `wait`.
+    `recipe`: the folder with its Dockerfile. `existing`: the name of an image instead. `in_use`: of a worker,
+    which does not wait while others are made, but gets Unserved; and where the disk is nearly full, images that are
+    not in use are removed. Raises EnvironmentFailure with the reason if the image can't be made.
     """
-    patience = WAIT_SECONDS if wait else 0
+    patience = WAIT_SECONDS if in_use is None else 0
     record = config.home / "images" / "made" / digest
 
     def make(draft: Path) -> None:
@@ -161,12 +174,30 @@ def image(
         (draft / "image.json").write_text(json.dumps(asdict(built)))
 
     try:
+        if in_use is not None and not record.is_dir():
+            make_room(config, in_use)
         folders.once(record, make, patience)
     except folders.Locked:
         raise Unserved(f"on {config.host}: images are being made: {name} waits", seconds=RETRY_SECONDS) from None
     except UsageError as error:
+        if NO_SPACE in str(error).lower():
+            raise Unserved(f"on {config.host}: {error}", seconds=RETRY_SECONDS) from None
         raise EnvironmentFailure(f"image: {error}") from None
     return Image(**json.loads((record / "image.json").read_text()))
+
+
+def make_room(config: Config, in_use: InUse) -> None:
+    """Where the disk is nearly full, remove images that are not in use. Raises Unserved if that is not enough."""
+
+    def free() -> int:
+        return shutil.disk_usage(store(config)).free
+
+    if free() < MIN_FREE_BYTES:
+        with folders.locked(config.home / "images" / "prune.lock", 0):
+            prune(config, in_use())
+    if free() < MIN_FREE_BYTES:
+        why = f"less than {MIN_FREE_BYTES >> 30} GB are free for images in {config.home}: make room there"
+        raise Unserved(f"on {config.host}: {why}", seconds=RETRY_SECONDS)
 
 
 @contextlib.contextmanager
@@ -174,15 +205,20 @@ def build_slot(config: Config, patience: float) -> Iterator[None]:
     """Let as many builds run at a time as there are cores, at most MAX_BUILDS. Raises Locked after so many seconds."""
     deadline = time.monotonic() + patience
     with contextlib.ExitStack() as stack:
-        for number in itertools.cycle(range(slots := min(os.cpu_count() or 1, MAX_BUILDS))):
+        for place in itertools.cycle(places := slots(config)):
             try:
-                stack.enter_context(folders.locked(config.home / "images" / f"build-{number}.lock", 0))
+                stack.enter_context(folders.locked(place, 0))
                 break
             except folders.Locked:
-                if number == slots - 1 and time.monotonic() >= deadline:
+                if place == places[-1] and time.monotonic() >= deadline:
                     raise
                 time.sleep(0.1 if patience else 0)
         yield
+
+
+def slots(config: Config) -> list[Path]:
+    """The locks of the builds that may run at a time."""
+    return [config.home / "images" / f"build-{number}.lock" for number in range(min(os.cpu_count() or 1, MAX_BUILDS))]
 
 
 def build(config: Config, recipe: Path, digest: str, name: str, seconds: float, log_file: Path) -> Image:
@@ -299,14 +335,17 @@ def import_base(config: Config, name: str, source: Path) -> None:
 
 
 def prune(config: Config, keep: set[str]) -> tuple[int, int]:
-    """Remove the images whose names are not in `keep`. Returns how many, and the bytes that this has freed."""
-    before = disk(config)
-    doomed = [image for image in made(config) if image.name not in keep]
-    for image in doomed:
-        shutil.rmtree(config.home / "images" / "made" / image.digest)
-    if doomed:
-        run_builder(config, ["rmi", "--force", *(f"localhost/weavegen:{one.digest[:32]}" for one in doomed)], 3600)
-    return len(doomed), before - disk(config)
+    """Remove the images whose names are not in `keep`. Returns how many, and about the bytes that this has freed."""
+    with contextlib.ExitStack() as stack:
+        for place in slots(config):  # a build may go on from a layer that would be removed
+            stack.enter_context(folders.locked(place, WAIT_SECONDS))
+        before = shutil.disk_usage(store(config)).free
+        doomed = [image for image in made(config) if image.name not in keep]
+        for image in doomed:
+            shutil.rmtree(config.home / "images" / "made" / image.digest)
+        if doomed:
+            run_builder(config, ["rmi", "--force", *(f"localhost/weavegen:{one.digest[:32]}" for one in doomed)], 3600)
+        return len(doomed), max(shutil.disk_usage(store(config)).free - before, 0)
 
 
 def disk(config: Config) -> int:

@@ -136,6 +136,11 @@ def harbor_files(conn: sa.Connection, digest: str) -> bytes:
     return bytes(conn.execute(query).scalar_one())
 
 
+def images_in_use(conn: sa.Connection) -> set[str]:
+    """The names of the Harbor tasks of open traces."""
+    return set(sql.run(conn, "store/images_in_use").scalars())
+
+
 def packages(conn: sa.Connection, digest: str) -> Packages:
     """The packages with this hash."""
     query = sa.select(*PACKAGES.c["requirements", "folder", "versions"]).where(PACKAGES.c.sha256 == digest)
