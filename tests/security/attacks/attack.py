@@ -124,7 +124,7 @@ def nobody_listens(scene: "Scene") -> None:
 
 def hangs(name: str, body: str) -> "Attack":
     """An attack that blocks the worker until it ends the environment because there is no valid answer."""
-    return Attack(name, body, killed("no answer within", "it sent", "asked the model", "to channels"), limits=HASTE)
+    return Attack(name, body, killed("no answer within", "it sent", "it used more than"), limits=HASTE)
 
 
 def poison(name: str, statement: str) -> "Attack":

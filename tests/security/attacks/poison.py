@@ -176,7 +176,7 @@ POISON = (
             say(frame({"chat": {"number": 1, "turn": 1, "do": "read", "channel": "x", "wait": 60}}))
         time.sleep(60)
         """,
-        killed("waited for more than"),
+        killed("seconds of waiting for people"),
     ),
     Attack(
         "take the worker's next call and greet it with nonsense",
