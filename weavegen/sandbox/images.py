@@ -336,15 +336,15 @@ def import_base(config: Config, name: str, source: Path) -> None:
 
 def prune(config: Config, keep: set[str]) -> tuple[int, int]:
     """Remove the images whose names are not in `keep`. Returns how many, and about the bytes that this has freed."""
+    if not (doomed := [image for image in made(config) if image.name not in keep]):
+        return 0, 0
     with contextlib.ExitStack() as stack:
         for place in slots(config):  # a build may go on from a layer that would be removed
             stack.enter_context(folders.locked(place, WAIT_SECONDS))
         before = shutil.disk_usage(store(config)).free
-        doomed = [image for image in made(config) if image.name not in keep]
         for image in doomed:
             shutil.rmtree(config.home / "images" / "made" / image.digest)
-        if doomed:
-            run_builder(config, ["rmi", "--force", *(f"localhost/weavegen:{one.digest[:32]}" for one in doomed)], 3600)
+        run_builder(config, ["rmi", "--force", *(f"localhost/weavegen:{one.digest[:32]}" for one in doomed)], 3600)
         return len(doomed), max(shutil.disk_usage(store(config)).free - before, 0)
 
 
