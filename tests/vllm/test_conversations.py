@@ -1,8 +1,8 @@
 """Conversations on a real server: the next prompt contains exactly the tokens that were sampled."""
 
-from weavegen.engine.prompt_assembly import Piece, message
 from weavegen.kernel.template import PLAIN, Template
 from weavegen.pool.client import ModelClient
+from weavegen.pool.conversation import Piece, message
 from weavegen.pool.tokens import Tokens, joined
 from weavegen.trace.blocks import BlockType
 

@@ -15,7 +15,8 @@ from weavegen.kernel.context import PINNED
 from weavegen.kernel.steps import Prompt
 from weavegen.kernel.template import Template
 from weavegen.pool.client import ModelClient
-from weavegen.pool.tokens import Text, Tokens, joined, locate_message_end, whole_tokens
+from weavegen.pool.conversation import Piece, message
+from weavegen.pool.tokens import Text, Tokens, joined, whole_tokens
 from weavegen.store import blocks
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
@@ -27,23 +28,6 @@ CHARS_PER_TOKEN = 3.0
 """Estimate for a chat API that reports no usage."""
 QUESTION = 256
 """Tokens kept free for a question, besides its calibration examples."""
-
-
-@dataclass
-class Piece:
-    """A block as the model reads it, and its tokens once a server has told them."""
-
-    text: str
-    """As it is rendered; of a message, what it says."""
-    type: BlockType | None = None
-    """Of a block in a conversation."""
-    sampled: list[int] | None = None
-    """Ids of the tokens of a message that the model wrote."""
-    tokens: Tokens | None = None
-    after: BlockType | None = None
-    """Of a message: type of the message that it followed when it was tokenised; None: it was the first."""
-    stored: bool = False
-    """Whether its tokens are in the database, as far as this process knows."""
 
 
 @dataclass(frozen=True)
@@ -207,24 +191,6 @@ class Context:
         if missing is not None:
             texts = blocks.texts(conn, trace_id, missing, end)
             kept.update((index, Piece(text)) for index, text in enumerate(texts, missing))
-
-
-def message(piece: Piece, template: Template, client: ModelClient, after: BlockType | None) -> Text | Tokens:
-    """A message as the model reads it; of one that it wrote, with the very tokens that it sampled.
-
-    `after`: type of the message before it; None: it is the first.
-    """
-    assert piece.type is not None
-    bos = after is None and template.bos
-    if piece.sampled is not None and client.tokenizes:
-        close = context.closing(piece.type, template)
-        found = locate_message_end(piece.sampled, piece.text, close, client.decode)
-        if found is not None:
-            kept, rest = found
-            opening = client.encode(context.opening(piece.type, template, after), bos=bos)
-            own = [opening, Tokens.of(piece.sampled[:kept])]
-            return joined([*own, client.encode(rest)] if rest else own)  # type: ignore[return-value]
-    return client.piece(context.spoken(piece.type, piece.text, template, after), bos=bos)
 
 
 def begun(client: ModelClient, prompt: str | Tokens, prefix: str, above: str) -> str | Tokens:

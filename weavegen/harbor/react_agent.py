@@ -22,7 +22,8 @@ from weavegen.kernel import prompts
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.template import Template
 from weavegen.pool.client import ModelClient
-from weavegen.pool.tokens import Continuation, Tokens, joined, locate_message_end
+from weavegen.pool.conversation import Piece, message
+from weavegen.pool.tokens import Continuation, Text, Tokens, joined
 from weavegen.trace.blocks import BlockType
 from weavegen.version import __version__
 
@@ -94,9 +95,7 @@ class Conversation:
 
     def add(self, type: BlockType, text: str) -> None:
         """Add a message that the model did not write. Raises TransientError, ModelError."""
-        bos = self.last is None and self.template.bos
-        self._extend(self.client.encode(texts.spoken(type, text, self.template, self.last), bos=bos))
-        self.last = type
+        self._extend(type, text, None)
 
     def write(self, seed: int) -> Continuation:
         """Sample the next message and add it. Raises TransientError, ModelError."""
@@ -117,23 +116,14 @@ class Conversation:
             seed=seed,
             stop=stops,
         )
-        [message] = sampled.continuations
-        self.turns.append((begun.ids, message))
-        self.tokens, self.last = begun, BlockType.ASSISTANT
-        self._extend(self._tokens_of(message))
-        return message
+        [written] = sampled.continuations
+        self.turns.append((begun.ids, written))
+        self._extend(BlockType.ASSISTANT, written.text, written.token_ids)
+        return written
 
-    def _tokens_of(self, message: Continuation) -> Tokens:
-        """What the model reads of its own message: the very tokens that it sampled, and the template's end."""
-        close = texts.closing(BlockType.ASSISTANT, self.template)
-        if message.token_ids is not None:
-            found = locate_message_end(message.token_ids, message.text, close, self.client.decode)
-            if found is not None:
-                return _join(Tokens.of(message.token_ids[: found[0]]), self.client.encode(found[1]))
-        return self.client.encode(message.text + close)
-
-    def _extend(self, tokens: Tokens) -> None:
-        self.tokens = _join(self.tokens, tokens)
+    def _extend(self, type: BlockType, text: str, sampled: list[int] | None) -> None:
+        self.tokens = _join(self.tokens, message(Piece(text, type, sampled), self.template, self.client, self.last))
+        self.last = type
 
     def report(self, context: AgentContext) -> None:
         """Record the turns for Harbor."""
@@ -149,9 +139,10 @@ class Conversation:
             ]
 
 
-def _join(*parts: Tokens) -> Tokens:
+def _join(*parts: Text | Tokens) -> Tokens:
     whole = joined(parts)
-    assert isinstance(whole, Tokens)
+    if not isinstance(whole, Tokens):
+        raise ModelError("the model's server can't tokenise: exact tokens need its route /tokenize")
     return whole
 
 
