@@ -6,7 +6,7 @@ TIERS := tests/integration tests/weave tests/nano tests/pretraining tests/unit
 TOOLS := tests/tools tests/acceptance/test_practice.py tests/unit/test_tools.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-acceptance test-corpus test-agents test-security test-docs test-harbor test-tools test-web pictures test-vllm test-real test-real-part test-trl test-tuning test-image test-badday weights check house chaos loop bench bench-corpus bench-agents settings lock clean
+.PHONY: help setup demo test test-acceptance test-corpus test-agents test-security test-docs test-harbor test-tools test-web pictures test-vllm test-real test-real-part test-trl test-tuning test-image test-debian13 release test-badday weights check house chaos loop bench bench-corpus bench-agents settings lock clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -82,6 +82,13 @@ test-image: setup ## build the image; run doctor, demo, all of compose.yaml and 
 	@bash scripts/image.sh install
 	@bash scripts/image.sh build
 	@$(BIN)/python -m pytest tests/image
+
+test-debian13: ## run README's two commands as root and as an ordinary user, and the wheel, in containers with Debian 13; 25 minutes
+	@bash scripts/debian.sh install
+	@for part in wheel root user; do bash scripts/debian.sh trixie $$part || exit 1; done
+
+release: ## build and check dist/, install it into an empty environment, run the demo with it; uploads nothing
+	@bash scripts/release.sh
 
 weights: setup ## train a small model from scratch on traces of the simulation; an hour and a half
 	@bash scripts/trl.sh install
