@@ -26,8 +26,8 @@ from weavegen.sandbox.environment import Environment
 from weavegen.search.lookups import consult
 from weavegen.store import jobs, session, steps, tools, traces
 from weavegen.store import requests as store
-from weavegen.store.models import RequestStatus, StepStatus, TraceStatus
 from weavegen.store.requests import OVER, SUCCESSORS, standing
+from weavegen.store.states import RequestStatus, StepStatus, TraceStatus
 
 WORDS = 'How many words has "one two three four"?'
 ASKS = "How many words has the text?"

@@ -21,7 +21,7 @@ from weavegen.search import lookups as consulting
 from weavegen.search.lookups import consult
 from weavegen.store import candidates, documents, jobs, steps
 from weavegen.store.jobs import Order
-from weavegen.store.models import StepStatus
+from weavegen.store.states import StepStatus
 from weavegen.trace.blocks import BlockType
 
 WICK = "# Wicks\n\nThe lantern's wick is three inches long.\n\nA longer one smokes.\n"

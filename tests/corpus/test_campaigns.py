@@ -15,7 +15,7 @@ from weavegen.kernel.rubric import Question
 from weavegen.kernel.steps import YesNo
 from weavegen.store import campaigns
 from weavegen.store.campaigns import AnsweredItem
-from weavegen.store.models import CampaignState
+from weavegen.store.states import CampaignState
 from weavegen.trace.blocks import BlockType
 
 RUBRIC = parse('[questions]\nall = ["Is it good?"]\naction = ["Does this block run without errors?"]')

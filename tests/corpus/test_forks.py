@@ -16,7 +16,7 @@ from weavegen.kernel.replay import encode
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.steps import Step
 from weavegen.store import jobs
-from weavegen.store.models import StepStatus, TraceStatus
+from weavegen.store.states import StepStatus, TraceStatus
 from weavegen.trace.blocks import SUCCESSORS, BlockType
 
 TIMES = re.compile(r"#timestamp [^\\]*\\n#time_remaining [^\\]*\\n")

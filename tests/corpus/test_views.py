@@ -11,7 +11,7 @@ from weavegen.cli.app import app
 from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.store import reports, views
-from weavegen.store.models import StepStatus
+from weavegen.store.states import StepStatus
 from weavegen.store.views import MIN_AGE_RATIO, MIN_AGE_SECONDS, refresh_next
 from weavegen.store.views import refresh as refresh_views
 

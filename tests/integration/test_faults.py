@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from tests.support.worker import Worker, enqueue
 from weavegen.services.faults import Fault, queue_faults, worker_faults
 from weavegen.store import jobs, workers
-from weavegen.store.models import JobState
+from weavegen.store.states import JobState
 
 
 def do(db: sa.Engine, query: str, **parameters: Any) -> None:

@@ -12,7 +12,7 @@ from weavegen.cli.jobs import by_type, pairs
 from weavegen.errors import JournalMismatch, UsageError
 from weavegen.kernel.steps import Execute
 from weavegen.store import environments, jobs, reports, steps, traces
-from weavegen.store.models import JobState, StepStatus, TraceStatus
+from weavegen.store.states import JobState, StepStatus, TraceStatus
 from weavegen.store.steps import Claimed, Message
 
 

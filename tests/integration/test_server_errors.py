@@ -22,7 +22,7 @@ from weavegen.pool import pool as pools
 from weavegen.pool.client import ModelClient
 from weavegen.services.pool_members import Members
 from weavegen.store import jobs, reports, servers, steps
-from weavegen.store.models import JobState
+from weavegen.store.states import JobState
 from weavegen.store.steps import Claimed
 
 OUT_OF_MEMORY = answer({"error": {"message": "CUDA out of memory"}}, "500 Internal Server Error")

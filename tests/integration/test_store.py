@@ -32,7 +32,8 @@ from weavegen.kernel.steps import (
 )
 from weavegen.services import schema
 from weavegen.store import blocks, reports, steps, traces
-from weavegen.store.models import METADATA, StepStatus
+from weavegen.store.models import METADATA
+from weavegen.store.states import StepStatus
 from weavegen.trace.blocks import SUCCESSORS, BlockType
 from weavegen.trace.render import parse_trace
 

@@ -12,7 +12,7 @@ from weavegen.audit.prove import audit
 from weavegen.config import Config
 from weavegen.kernel.steps import Delegate, Execute, Executed
 from weavegen.store import steps
-from weavegen.store.models import StepStatus
+from weavegen.store.states import StepStatus
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from weavegen.engine.advance import Engine
 from weavegen.kernel.steps import Execute, Lint, Sample, Score
 from weavegen.store import candidates, environments, jobs, steps
 from weavegen.store.jobs import Order
-from weavegen.store.models import StepStatus
+from weavegen.store.states import StepStatus
 
 SOURCE = "def action_a(self):\n    pass\nself.add_action('a', action_a)"
 

@@ -18,9 +18,9 @@ from rich.text import Text
 
 from weavegen.pool.capabilities import FEATURES, Capabilities
 from weavegen.services.faults import Fault
-from weavegen.store.models import JobState
 from weavegen.store.reports import JobRow, Retune
 from weavegen.store.servers import ServerHealth
+from weavegen.store.states import JobState
 from weavegen.text import bytes_text, harmless, number
 
 STATUS_STYLES = {"running": "cyan", "ended": "green", "failed": "red", "cancelled": "yellow", "queued": "dim"}

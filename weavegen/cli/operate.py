@@ -17,9 +17,10 @@ from weavegen.cli.jobs import JobName, Set, by_type, pairs
 from weavegen.errors import UsageError, required
 from weavegen.services import postgres
 from weavegen.store import jobs, reports, steps, views
-from weavegen.store.models import METADATA, JobState, TraceStatus
+from weavegen.store.models import METADATA
 from weavegen.store.models.traces import JOBS
 from weavegen.store.session import unpooled_engine
+from weavegen.store.states import JobState, TraceStatus
 from weavegen.version import __version__
 
 OneJob = Annotated[

@@ -26,7 +26,7 @@ from weavegen.cli.app import (
 from weavegen.errors import UsageError, required
 from weavegen.evaluator.rubrics import parse
 from weavegen.store import campaigns, reports
-from weavegen.store.models import CampaignState
+from weavegen.store.states import CampaignState
 from weavegen.trace.render import one_line
 from weavegen.version import __version__
 

@@ -33,7 +33,7 @@ from weavegen.kernel.steps import (
     ToolSaved,
 )
 from weavegen.store import blocks, candidates, delegation, forks, programs, steps, tools, traces
-from weavegen.store.models import StepStatus, TraceStatus
+from weavegen.store.states import StepStatus, TraceStatus
 from weavegen.store.steps import Claimed, Message
 from weavegen.store.traces import LockedTrace, OpenTick, TickSettings, TraceSpec
 

@@ -24,9 +24,9 @@ from weavegen.errors import JournalMismatch, RolloutError, StepLost, TransientEr
 from weavegen.kernel.steps import STEP_KINDS, Execute, Score, Step
 from weavegen.store import environments, jobs, requests, steps, traces
 from weavegen.store.leases import MAX_CLAIMS, MAX_DELAY_SECONDS, Held, LeaseTable
-from weavegen.store.models import StepStatus
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
+from weavegen.store.states import StepStatus
 from weavegen.store.steps import Claimed, Message
 
 log = logging.getLogger(__name__)

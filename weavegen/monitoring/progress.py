@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 import sqlalchemy as sa
 
 from weavegen.store import reports
-from weavegen.store.models import JobState
 from weavegen.store.reports import JobRow
+from weavegen.store.states import JobState
 
 T = TypeVar("T")
 

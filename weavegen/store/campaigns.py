@@ -12,9 +12,9 @@ from weavegen.kernel.rubric import Question, Rubric
 from weavegen.kernel.selection import log_odds
 from weavegen.kernel.steps import YesNo
 from weavegen.store.leases import MAX_DELAY_SECONDS, Held, LeaseTable
-from weavegen.store.models import BatchStatus, CampaignState
 from weavegen.store.models.campaigns import ANSWERS, CAMPAIGNS, CORRECTED, CORRECTIONS, ITEMS
 from weavegen.store.models.columns import array_text
+from weavegen.store.states import BatchStatus, CampaignState
 from weavegen.trace.blocks import BlockType
 
 BATCH_SIZE = 64

@@ -21,8 +21,8 @@ from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.steps import Candidate, Penalties, Verdict, YesNo
 from weavegen.store import environments, jobs, steps
 from weavegen.store import traces as trace_rows
-from weavegen.store.models import StepStatus
 from weavegen.store.models.traces import JOBS, STEPS, TICKS, TRACES
+from weavegen.store.states import StepStatus
 from weavegen.trace.blocks import BlockType
 
 

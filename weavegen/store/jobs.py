@@ -16,7 +16,6 @@ from weavegen.kernel.packages import Packages
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import renamed, settings
 from weavegen.kernel.template import Template
-from weavegen.store.models import JobState, TraceStatus
 from weavegen.store.models.traces import (
     BOOTSTRAPS,
     HARBOR_TASKS,
@@ -27,6 +26,7 @@ from weavegen.store.models.traces import (
     TEMPLATES,
     TRACES,
 )
+from weavegen.store.states import JobState, TraceStatus
 from weavegen.store.traces import OPEN, job_of
 
 MAX_FAILED_SCORES = 3

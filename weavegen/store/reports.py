@@ -13,10 +13,10 @@ import sqlalchemy as sa
 
 from weavegen import config, sql
 from weavegen.errors import UsageError, required
-from weavegen.store.models import TraceStatus
 from weavegen.store.models.blocks import BLOCKS
 from weavegen.store.models.traces import JOBS, TRACES
 from weavegen.store.session import reader_engine
+from weavegen.store.states import TraceStatus
 from weavegen.store.urls import READER
 
 # -------------------------------------------------------------------------------------------------------- jobs

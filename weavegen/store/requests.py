@@ -14,9 +14,9 @@ import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.errors import UsageError
-from weavegen.store.models import RequestStatus, TraceStatus
 from weavegen.store.models.people import CHANGES, REQUESTS
 from weavegen.store.models.traces import TRACES
+from weavegen.store.states import RequestStatus, TraceStatus
 from weavegen.trace.render import one_line
 
 S = RequestStatus

@@ -21,8 +21,8 @@ from weavegen.kernel.steps import (
     SubagentDone,
 )
 from weavegen.store.leases import MAX_DELAY_SECONDS, LeaseTable, later
-from weavegen.store.models import StepStatus
 from weavegen.store.models.traces import STEPS
+from weavegen.store.states import StepStatus
 
 COPIED = tuple(kind for kind, step in STEP_KINDS.items() if step.copied)
 """Kinds whose results the typed tables hold too."""

@@ -16,8 +16,8 @@ from weavegen.kernel.replay import Start
 from weavegen.kernel.settings import Settings, settings
 from weavegen.kernel.template import Template
 from weavegen.store import reports, steps
-from weavegen.store.models import TraceStatus
 from weavegen.store.models.traces import EVENTS, TICKS, TRACES
+from weavegen.store.states import TraceStatus
 from weavegen.version import __version__
 
 OPEN = (TraceStatus.QUEUED, TraceStatus.RUNNING)

@@ -7,9 +7,9 @@ import msgspec
 import sqlalchemy as sa
 
 from weavegen import sql
-from weavegen.store.models import JobState
 from weavegen.store.models.traces import JOBS, TRACES
 from weavegen.store.models.workers import WORKERS
+from weavegen.store.states import JobState
 from weavegen.store.traces import OPEN
 from weavegen.version import __version__
 

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from weavegen.engine import tool_requests
 from weavegen.errors import UsageError
 from weavegen.store import requests as store
-from weavegen.store.models import RequestStatus
+from weavegen.store.states import RequestStatus
 from weavegen.viewer import traces
 from weavegen.viewer.responses import form, page, path_number
 

@@ -1,29 +1,11 @@
 """Campaigns: questions to the model about recorded texts, their answers, and corrections of questions."""
 
-import enum
 from datetime import datetime
 
 import sqlalchemy as sa
 
 from weavegen.store.models.columns import column, now, reference, table
-
-
-class CampaignState(enum.StrEnum):
-    """active ⇄ stopped, as people set it. A campaign is over when all its batches are done."""
-
-    ACTIVE = "active"
-    STOPPED = "stopped"
-    """None of its batches is sent or claimed."""
-
-
-class BatchStatus(enum.StrEnum):
-    """waiting → sent → running → done; sent and running → waiting when nobody claims it, or its lease expires."""
-
-    WAITING = "waiting"
-    SENT = "sent"
-    RUNNING = "running"
-    DONE = "done"
-
+from weavegen.store.states import BatchStatus, CampaignState
 
 CAMPAIGNS = table(
     "campaigns",

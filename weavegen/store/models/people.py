@@ -1,11 +1,11 @@
 """What agents and people say to each other: messages in channels, and requests to the toolsmith."""
 
-import enum
 from datetime import datetime
 
 import sqlalchemy as sa
 
 from weavegen.store.models.columns import column, json, now, reference, table
+from weavegen.store.states import RequestStatus
 
 CHANNELS = table(
     "channels",
@@ -50,18 +50,6 @@ EXCHANGES = table(
     now("created_at", "When it was done, or a call was sent."),
     sa.Index("ix_exchanges_called", "created_at", postgresql_where=sa.text("request is not null")),
 )
-
-
-class RequestStatus(enum.StrEnum):
-    """NOT_STARTED → IN_PROGRESS ⇄ WAITING_FEEDBACK; IN_PROGRESS → SUCCEEDED | FAILED. See store/requests.py."""
-
-    NOT_STARTED = "NOT_STARTED"
-    IN_PROGRESS = "IN_PROGRESS"
-    WAITING_FEEDBACK = "WAITING_FEEDBACK"
-    """It has asked the user something and waits without a time limit."""
-    SUCCEEDED = "SUCCEEDED"
-    FAILED = "FAILED"
-    CANCELED = "CANCELED"
 
 
 REQUESTS = table(

@@ -1,22 +1,11 @@
 """Jobs with what they were given, their traces and ticks, and the journal of steps."""
 
-import enum
 from datetime import datetime
 
 import sqlalchemy as sa
 
 from weavegen.store.models.columns import column, json, now, reference, table
-
-
-class JobState(enum.StrEnum):
-    """active ⇄ paused, draining, as people set it. It does not say whether the traces are over."""
-
-    ACTIVE = "active"
-    PAUSED = "paused"
-    """No step of its traces is claimed."""
-    DRAINING = "draining"
-    """None of its queued traces starts."""
-
+from weavegen.store.states import JobState, StepStatus, TraceStatus
 
 TEMPLATES = table(
     "templates",
@@ -117,16 +106,6 @@ JOB_DOCUMENTS = table(
     column("path", str, "Path in the job's folder, with slashes.", primary_key=True),
     reference("document_id", "The text."),
 )
-
-
-class TraceStatus(enum.StrEnum):
-    """queued → running → ended | failed | cancelled; queued → cancelled."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    ENDED = "ended"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
 
 
 TRACES = table(
@@ -232,16 +211,6 @@ EVENTS = table(
     column("kind", str, "started, ended, failed, cancelled, tick restarted, ..."),
     column("detail", str | None, "Details, in one line."),
 )
-
-
-class StepStatus(enum.StrEnum):
-    """ready → running → done | failed; running → ready when the lease expires; any → void when it is withdrawn."""
-
-    READY = "ready"
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-    VOID = "void"
 
 
 STEPS = table(
