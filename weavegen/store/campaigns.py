@@ -13,7 +13,6 @@ from weavegen.kernel.selection import log_odds
 from weavegen.kernel.steps import YesNo
 from weavegen.store.leases import MAX_DELAY_SECONDS, Held, LeaseTable
 from weavegen.store.models.campaigns import ANSWERS, CAMPAIGNS, CORRECTED, CORRECTIONS, ITEMS
-from weavegen.store.models.columns import array_text
 from weavegen.store.states import BatchStatus, CampaignState
 from weavegen.trace.blocks import BlockType
 
@@ -34,7 +33,7 @@ def preview(conn: sa.Connection, rubric: Rubric, over: str, ids: Sequence[int]) 
     """What a campaign about these blocks or candidates would ask, a row of preview_campaign.sql. Writes nothing."""
     texts = f"with texts as ({sql.text('store/campaign_texts')}) "
     numbers = {"all_types": list(map(str, BlockType)), "numbers": [len(rubric.about(type)) for type in BlockType]}
-    query = sa.text(texts + sql.text("store/preview_campaign"))
+    query = sql.statement(texts + sql.text("store/preview_campaign"))
     return conn.execute(query, _parameters(rubric, over, ids) | numbers).one()
 
 
@@ -62,13 +61,13 @@ def create(
     campaign = conn.execute(sa.insert(CAMPAIGNS).values(values).returning(CAMPAIGNS.c.id)).scalar_one()
     insert = f"with texts as materialized ({sql.text('store/campaign_texts')}), "
     insert += sql.text("store/insert_campaign_batches")
-    conn.execute(sa.text(insert), _parameters(rubric, over, ids) | {"campaign": campaign})
+    conn.execute(sql.statement(insert), _parameters(rubric, over, ids) | {"campaign": campaign})
     return int(campaign)
 
 
 def _parameters(rubric: Rubric, over: str, ids: Sequence[int]) -> dict[str, Any]:
     return {
-        "over": over, "ids": array_text(ids), "types": [str(type) for type in rubric.types],
+        "over": over, "ids": ids, "types": [str(type) for type in rubric.types],
         "assertions": rubric.assertions, "size": BATCH_SIZE,
     }  # fmt: skip
 

@@ -43,7 +43,7 @@ def _job(conn: sa.Connection, caller: sa.Row[tuple[object, ...]], agent: str, se
     own = inherited | settings.delegates.get(agent, {})
     model = own.pop("model", caller.asked_model)
     values = {"caller": caller.id, "agent": agent, "model": model, "seed": derive_seed(caller.seed, "delegate", agent)}
-    made = sql.run(conn, "store/insert_job_of_delegates", **values, settings=msgspec.json.encode(own).decode()).scalar()
+    made = sql.run(conn, "store/insert_job_of_delegates", **values, settings=own).scalar()
     if made is not None:
         documents.copy(conn, caller.id, made)
         return int(made)

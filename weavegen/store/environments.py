@@ -96,5 +96,4 @@ def save_trials(conn: sa.Connection, trace_id: int, step_id: int, tried: Sequenc
 
 def save_subagents(conn: sa.Connection, trace_id: int, subagents: Sequence[SubagentState]) -> None:
     """Store the subagents of a trace. Rows that have not changed are not written again."""
-    texts = msgspec.json.encode(subagents).decode()
-    sql.run(conn, "store/save_subagents", trace=trace_id, subagents=texts)
+    sql.run(conn, "store/save_subagents", trace=trace_id, subagents=subagents)

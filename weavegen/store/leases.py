@@ -73,7 +73,7 @@ class LeaseTable:
 
 @cache
 def _statement(query: str, table: str, free: str) -> sa.TextClause:
-    return sa.text(sql.text(f"store/lease_{query}").format(table=table, free=free))
+    return sql.statement(sql.text(f"store/lease_{query}").format(table=table, free=free))
 
 
 def _arrays(held: Sequence[tuple[int, int]]) -> dict[str, list[int]]:

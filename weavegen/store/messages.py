@@ -7,6 +7,7 @@ answer is kept and given again at every repetition, so a step that is done again
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
@@ -193,4 +194,4 @@ def store_received(
 
 def store_reactions(conn: sa.Connection, channel: int, discord_id: str, reactions: bytes) -> None:
     """Store people's reactions to a message, except those that are stored. Those that were taken back stay."""
-    sql.run(conn, "store/receive_reactions", channel=channel, discord_id=discord_id, reactions=reactions.decode())
+    sql.run(conn, "store/receive_reactions", channel=channel, discord_id=discord_id, reactions=msgspec.Raw(reactions))

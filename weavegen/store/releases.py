@@ -8,7 +8,6 @@ import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.errors import UsageError, required
-from weavegen.store.models.columns import array_text
 from weavegen.store.models.corpus import KEYS, RELEASES
 
 KEYS_PER_PART = 100_000
@@ -32,7 +31,7 @@ def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
 def about(conn: sa.Connection, query: str, traces: Iterable[int]) -> Iterator[sa.Row[Any]]:
     """The rows of a query with the parameter :traces, which runs once for each TRACES_PER_QUERY of these traces."""
     for batch in batches(traces, TRACES_PER_QUERY):
-        yield from sql.run(conn, query, traces=array_text(batch))
+        yield from sql.run(conn, query, traces=batch)
 
 
 TEXTS = {
@@ -65,7 +64,7 @@ def questions(conn: sa.Connection, view: str, key: Sequence[str], trace_id: int)
 
 def tokens_of(conn: sa.Connection, traces: Sequence[int], blocks: int = 3) -> list[tuple[str, list[int]]]:
     """A few blocks of these traces, each with the token ids that the model read."""
-    values = {"traces": array_text(traces[:TRACES_PER_QUERY]), "blocks": blocks}
+    values = {"traces": traces[:TRACES_PER_QUERY], "blocks": blocks}
     return [(row.rendered, list(row.token_ids)) for row in sql.run(conn, "store/release_tokens", **values)]
 
 

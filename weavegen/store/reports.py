@@ -97,7 +97,7 @@ def jobs(conn: sa.Connection, job_id: int | None = None, limit: int = 50, *, onl
     """
     # The condition is part of the text, so that each has a plan of its own: one for all would read every trace.
     which = "j.id = :job" if job_id is not None else OPEN if only_open else "true"
-    query = sa.text(sql.text("store/job_rows").format(which=which))
+    query = sql.statement(sql.text("store/job_rows").format(which=which))
     rows = conn.execute(query, {"limit": limit} | ({} if job_id is None else {"job": job_id})).all()
     if job_id is not None and not rows:
         raise UsageError(f"there is no job {job_id}: `weavegen status` lists them")

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 
 from weavegen import sql
@@ -27,8 +26,8 @@ from weavegen.store.states import StepStatus
 COPIED = tuple(kind for kind, step in STEP_KINDS.items() if step.copied)
 """Kinds whose results the typed tables hold too."""
 FAILURES: dict[str, type[RolloutError]] = {"model": ModelError, "environment": EnvironmentFailure}
-RESULTS = ("failure_kind", "failure", "model_seconds", "environment_seconds")
-"""Columns that a worker gives with the result when it finishes a step."""
+RESULTS = ("result", "failure_kind", "failure", "model_seconds", "environment_seconds")
+"""Columns that a worker gives when it finishes a step."""
 LEASES = LeaseTable("steps", "step", StepStatus.READY)
 
 
@@ -118,10 +117,8 @@ def claim(conn: sa.Connection, step_id: int, worker: str, lease: float) -> Claim
 
 def finish(conn: sa.Connection, held: Claimed, status: StepStatus, **values: Any) -> None:
     """Store the result of a step. Raises StepLost where this worker no longer holds it."""
-    result = values.get("result")
-    text = None if result is None else msgspec.json.encode(result).decode()
     own = {name: values.get(name) for name in RESULTS}
-    LEASES.finish(conn, held, "store/finish_step", status=str(status), result=text, **own)
+    LEASES.finish(conn, held, "store/finish_step", status=status, **own)
 
 
 def overdue(conn: sa.Connection, resend: float, limit: int = 1000) -> list[Message]:

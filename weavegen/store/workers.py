@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 
 from weavegen import sql
@@ -24,8 +23,7 @@ FORGOTTEN_SECONDS = 600.0
 def report(conn: sa.Connection, process: str, node: str, queues: Sequence[str], settings: Mapping[str, str]) -> None:
     """Record that a worker runs. Its first report replaces the worker that had this node on this host before."""
     values: dict[str, Any] = {"process": process, "node": node, "queues": list(queues), "version": __version__}
-    values["settings"] = msgspec.json.encode(settings).decode()
-    sql.run(conn, "store/report_worker", **values, forgotten=FORGOTTEN_SECONDS)
+    sql.run(conn, "store/report_worker", **values, settings=settings, forgotten=FORGOTTEN_SECONDS)
 
 
 def forget(conn: sa.Connection, processes: Sequence[str]) -> None:

@@ -1,14 +1,15 @@
 """Helpers that declare tables and columns."""
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from types import UnionType
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+
+from weavegen.sql import array_text
 
 METADATA = sa.MetaData(
     naming_convention={
@@ -27,11 +28,6 @@ TYPES: dict[Any, Any] = {
     bytes: sa.LargeBinary,
     datetime: sa.DateTime(timezone=True),
 }
-
-
-def array_text(numbers: Iterable[float | None]) -> str:
-    """A PostgreSQL array as text, for psycopg is slow with a million numbers. NaN and None become null."""
-    return f"{{{msgspec.json.encode(list(numbers))[1:-1].decode()}}}"
 
 
 class Numbers(sa.types.TypeDecorator[list[Any]]):
