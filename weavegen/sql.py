@@ -60,9 +60,9 @@ def statement(text: str) -> sa.TextClause:
 
 
 @cache
-def load(query: str) -> sa.TextClause:
-    """The query ROOM/NAME."""
-    return statement(text(query))
+def load(query: str, **parts: str) -> sa.TextClause:
+    """The query ROOM/NAME. Where `parts` are given, {name} in its text stands for one of them, such as a table."""
+    return statement(text(query).format(**parts) if parts else text(query))
 
 
 def run(conn: sa.Connection, query: str, /, **parameters: Any) -> "sa.CursorResult[*tuple[Any, ...]]":

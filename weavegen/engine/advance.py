@@ -13,6 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.agents import AGENTS, Tick, harbor
 from weavegen.engine import forking
 from weavegen.errors import JournalMismatch, RolloutError
@@ -116,8 +117,7 @@ class Engine:
             self._fail(conn, trace, error.kind, str(error))
             return []
         if fork is None:
-            deadline = traces.epoch() + 60 * settings.time_budget
-            traces.begin_tick(conn, trace_id, 0, tick_settings, first_block=0, deadline=deadline)
+            traces.begin_tick(conn, trace_id, 0, tick_settings, first_block=0, budget=60 * settings.time_budget)
         else:
             trace = traces.lock(conn, trace_id)
         network = "on the host's network" if settings.network == "host" else None
@@ -186,13 +186,12 @@ class Engine:
             size = blocks.append(conn, trace.id, number, drafts, turn.ids)
             written = trace.written + sum(draft.candidate is not None for draft, _ in drafts)
             trace = replace(trace, blocks=trace.blocks + len(drafts), bytes=trace.bytes + size, written=written)
-            traces.update(conn, trace.id, blocks=trace.blocks, bytes=trace.bytes, written=written)
+            counts = {"blocks": trace.blocks, "bytes": trace.bytes, "written": written}
+            sql.run(conn, "store/count_blocks", trace=trace.id, **counts)
         for effect, _ in effects:
             match effect:
                 case Reward():
-                    marks = {"protected": effect.protected, "not_evaluated": effect.not_evaluated}
-                    traces.update_tick(conn, trace.id, number, reward=effect.reward, **marks)
-                    blocks.save_rewards(conn, trace.id, effect)
+                    blocks.save_rewards(conn, trace.id, number, effect)
                 case Note():
                     traces.event(conn, trace.id, effect.kind, effect.detail)
                 case ToolSaved():
@@ -248,12 +247,11 @@ class Engine:
     def _end_tick(self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn") -> LockedTrace:
         """Close the tick. Returns the trace's row as it is now."""
         number, keep_tokens = tick.start.tick, turn.spec.settings.tokens
-        traces.update_tick(conn, trace.id, number, finished_at=sa.func.clock_timestamp())
+        trace = replace(trace, ticks=trace.ticks + (number > 0))
+        sql.run(conn, "store/end_tick", trace=trace.id, tick=number, ticks=trace.ticks)
         steps.forget_results(conn, trace.id, number)
         if keep_tokens != "all":
             candidates.forget_tokens(conn, trace.id, number, keep_tokens)
-        trace = replace(trace, ticks=trace.ticks + (number > 0))
-        traces.update(conn, trace.id, ticks=trace.ticks)
         return trace
 
     def _follow_tick(self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn", ended: Ended) -> None:
@@ -291,10 +289,10 @@ class Engine:
             self._fail(conn, trace, "bug", f"tick {start.tick} was restarted {tick.run} times: {reason}")
             return traces.lock(conn, trace.id)
         steps.void(conn, [trace.id], start.tick)
-        traces.restart_tick(conn, trace.id, start.tick)
+        sql.run(conn, "store/restart_tick", trace=trace.id, tick=start.tick)
         size, written = blocks.drop_from(conn, trace.id, start.blocks)
         forks.unshare(conn, trace.id, start.blocks)
-        traces.update(conn, trace.id, blocks=start.blocks, bytes=size, written=written)
+        sql.run(conn, "store/count_blocks", trace=trace.id, blocks=start.blocks, bytes=size, written=written)
         traces.event(conn, trace.id, "tick restarted", reason)
         return traces.lock(conn, trace.id)
 
@@ -310,8 +308,8 @@ class Engine:
         """End a trace as failed, with the reason in one line."""
         steps.void(conn, [trace.id])
         line = " ".join(reason.split())[:MAX_FAILURE_CHARS]
-        values = {"failure_kind": kind, "failure": line, "returned": returned}
-        traces.finish(conn, trace.id, TraceStatus.FAILED, evidence or line, **values)
+        reasons = {"failure_kind": kind, "failure": line}
+        traces.finish(conn, trace.id, TraceStatus.FAILED, evidence or line, returned=returned, **reasons)
         return Progress([], over=True)
 
 

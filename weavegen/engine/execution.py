@@ -13,12 +13,14 @@ import msgspec
 import sqlalchemy as sa
 from msgspec import structs
 
+from weavegen import sql
 from weavegen.box.mcp import MAX_CHARS, MAYBE_DONE
 from weavegen.channels.exchange import Exchange
 from weavegen.engine import mcp_http
 from weavegen.engine.worker import Done, Worker
 from weavegen.errors import EnvironmentFailure, Unserved, UsageError
 from weavegen.harbor.verifier import Verifier, evaluations_of, image_of, limits_of, root_of, task_files
+from weavegen.kernel.packages import Packages
 from weavegen.kernel.replay import encode
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.steps import Execute, Executed, Failure
@@ -296,7 +298,7 @@ class Execution:
         if (digest := self.spec.packages) is None:
             return None
         with single().connect() as conn:
-            wanted = jobs.packages(conn, digest)
+            wanted = Packages(**sql.run(conn, "store/packages", sha256=digest).one()._mapping)
         try:
             return packages.on_this_host(self.worker.config, wanted)
         except UsageError as error:
@@ -309,7 +311,7 @@ class Execution:
 
         def load() -> bytes:
             with single().connect() as conn:
-                return jobs.starting_files(conn, digest)
+                return bytes(sql.run(conn, "store/starting_files", sha256=digest).scalar_one())
 
         return starting_files.unpacked(self.worker.config, digest, load)
 
@@ -332,7 +334,7 @@ class Execution:
 
         def load() -> bytes:
             with single().connect() as conn:
-                return jobs.harbor_files(conn, digest)
+                return bytes(sql.run(conn, "store/harbor_files", sha256=digest).scalar_one())
 
         files = task_files(config, digest, load)
         image = image_of(config, task, files, images_in_use)

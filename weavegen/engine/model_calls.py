@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.config import Config
 from weavegen.errors import ModelError, TransientError
 from weavegen.kernel.seeds import derive_seed
@@ -140,7 +141,7 @@ class Pools:
             self._asking.pop(step, None)
         if claim.server is None and not judges:
             with single().connect() as conn:
-                jobs.name_model(conn, claim.trace_id, name)
+                sql.run(conn, "store/name_model", trace=claim.trace_id, model=name)
         return result
 
     def template(self, spec: TraceSpec, client: ModelClient) -> Template:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.engine.execution import execute
 from weavegen.engine.model_calls import Call
 from weavegen.engine.prompt_assembly import Body, Read, begun, question_prompt
@@ -18,7 +19,7 @@ from weavegen.linting.lint import verdict
 from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Continuation, Sampled, Tokens
 from weavegen.search import lookups, retrieval
-from weavegen.store import candidates, traces
+from weavegen.store import candidates
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
@@ -78,7 +79,8 @@ def sample(worker: Worker, claim: Claimed, step: Sample) -> Done:
     def save(conn: sa.Connection) -> None:
         candidates.save(conn, claim.trace_id, claim.id, step, step.prompt.window[1], result, tokens, parent)
         of_block = 0 if step.prompt.query or step.prompt.next else step.n
-        traces.count_sampled(conn, claim.trace_id, of_block, sum(candidate.tokens for candidate in result))
+        tokens_of_all = sum(candidate.tokens for candidate in result)
+        sql.run(conn, "store/count_sampled", trace=claim.trace_id, candidates=of_block, tokens=tokens_of_all)
         save_prompt(conn, claim, spec, server, read, answer)
 
     return Done(result, save, model_seconds=seconds, stored=read.stored)

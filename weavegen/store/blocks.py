@@ -10,7 +10,6 @@ from weavegen import sql
 from weavegen.kernel.steps import Append, Hit, Reward
 from weavegen.store import examples
 from weavegen.store.jobs import content_id
-from weavegen.store.models.blocks import BLOCKS, CANDIDATES, TOOLSETS
 from weavegen.trace.blocks import Block, BlockType
 from weavegen.trace.render import render_block
 
@@ -24,31 +23,30 @@ def append(
         candidate_id = None
         if draft.candidate is not None:
             ordinal, position = draft.candidate
-            where = (CANDIDATES.c.step_id == steps[ordinal], CANDIDATES.c.position == position)
-            candidate_id = conn.execute(sa.select(CANDIDATES.c.id).where(*where)).scalar_one()
+            candidate = sql.run(conn, "store/candidate_id", step=steps[ordinal], position=position)
+            candidate_id = candidate.scalar_one()
         rows.append(
             {
-                "trace_id": trace_id,
+                "trace": trace_id,
                 "tick": tick,
                 "rendered": render_block(block),
                 "tags": list(block.tags),
                 "score": draft.score,
                 "exception": draft.exception,
-                "toolset_id": None if draft.tools is None else toolset_id(conn, draft.tools),
+                "toolset": None if draft.tools is None else toolset_id(conn, draft.tools),
                 "executed_by": None if draft.executed is None else steps[draft.executed],
-                "candidate_id": candidate_id,
+                "candidate": candidate_id,
                 **{name: getattr(block, name) for name in COPIED},
                 **{name: getattr(block.label, name, None) for name in ("question", "answer", "probability")},
             }
         )
-    if rows:
-        conn.execute(sa.insert(BLOCKS), rows)
+    sql.run_each(conn, "store/insert_block", rows)
     return sum(len(row["rendered"].encode()) for row in rows)
 
 
 def toolset_id(conn: sa.Connection, tools: str) -> int:
     """Id of a set of tools. A new one is written."""
-    return content_id(conn, TOOLSETS, hashlib.sha256(tools.encode()).hexdigest(), tools=tools)
+    return content_id(conn, "toolsets", hashlib.sha256(tools.encode()).hexdigest(), tools=tools)
 
 
 COPIED = (
@@ -58,17 +56,21 @@ COPIED = (
 """Columns with the value of the block's attribute of the same name."""
 
 
-def save_rewards(conn: sa.Connection, trace_id: int, reward: Reward) -> None:
-    """Write the shares of a tick's reward, and the corrections of preferences, to its blocks."""
-    for index in reward.shares.keys() | reward.preferences.keys():
-        block = sa.update(BLOCKS).where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index == index)
-        conn.execute(block.values(reward=reward.shares.get(index), preference=reward.preferences.get(index)))
+def save_rewards(conn: sa.Connection, trace_id: int, tick: int, reward: Reward) -> None:
+    """Write a tick's reward to it, and its shares and the corrections of preferences to its blocks."""
+    marks = {"reward": reward.reward, "protected": reward.protected, "not_evaluated": reward.not_evaluated}
+    sql.run(conn, "store/reward_tick", trace=trace_id, tick=tick, **marks)
+    rows = [
+        {"trace": trace_id, "index": index}
+        | {"share": reward.shares.get(index), "preference": reward.preferences.get(index)}
+        for index in sorted(reward.shares.keys() | reward.preferences.keys())
+    ]
+    sql.run_each(conn, "store/reward_block", rows)
 
 
 def texts(conn: sa.Connection, trace_id: int, first: int, end: int) -> list[str]:
     """Rendered blocks [first, end) of a trace."""
-    where = (BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first, BLOCKS.c.index < end)
-    return list(conn.execute(sa.select(BLOCKS.c.rendered).where(*where).order_by(BLOCKS.c.index)).scalars())
+    return list(sql.run(conn, "store/rendered_blocks", trace=trace_id, first=first, end=end).scalars())
 
 
 def messages(conn: sa.Connection, trace_id: int, first: int, end: int) -> Sequence[Any]:
@@ -84,8 +86,8 @@ def retrieved_texts(conn: sa.Connection, hits: Sequence[Hit]) -> list[tuple[Bloc
     if not hits:
         return []
     ids = [hit.id for hit in hits if not hit.example]
-    query = sa.select(BLOCKS.c.id, BLOCKS.c.type, BLOCKS.c.rendered).where(BLOCKS.c.id.in_(ids))
-    blocks = {row.id: (BlockType(row.type), str(row.rendered)) for row in conn.execute(query)}
+    rows = sql.run(conn, "store/blocks", ids=ids)
+    blocks = {row.id: (BlockType(row.type), str(row.rendered)) for row in rows}
     seeds = examples.texts(conn, [hit.id for hit in hits if hit.example])
     texts = (seeds.get(hit.id) if hit.example else blocks.get(hit.id) for hit in hits)
     return [text for text in texts if text is not None]
@@ -93,9 +95,7 @@ def retrieved_texts(conn: sa.Connection, hits: Sequence[Hit]) -> list[tuple[Bloc
 
 def briefs(conn: sa.Connection, trace_id: int, first: int, until: Any = None) -> Sequence[Any]:
     """Rows (index, type, body) from index `first` on, recorded before `until`: the blocks for an environment."""
-    before = sa.true() if until is None else BLOCKS.c.created_at < until
-    query = sa.select(*BLOCKS.c["index", "type", "body"]).order_by(BLOCKS.c.index)
-    return conn.execute(query.where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first, before)).all()
+    return sql.run(conn, "store/briefs_of_blocks", trace=trace_id, first=first, until=until).all()
 
 
 def drop_from(conn: sa.Connection, trace_id: int, first: int) -> tuple[int, int]:
@@ -105,7 +105,7 @@ def drop_from(conn: sa.Connection, trace_id: int, first: int) -> tuple[int, int]
 
     Returns what is left: bytes, and the number of blocks made of candidates.
     """
-    conn.execute(sa.delete(BLOCKS).where(BLOCKS.c.trace_id == trace_id, BLOCKS.c.index >= first))
+    sql.run(conn, "store/drop_blocks", trace=trace_id, first=first)
     sql.run(conn, "store/drop_segments", trace=trace_id, first=first)
     size, written = sql.run(conn, "store/blocks_left", trace=trace_id).one()
     return size, written

@@ -12,7 +12,6 @@ from weavegen.kernel.rubric import Question, Rubric
 from weavegen.kernel.selection import log_odds
 from weavegen.kernel.steps import YesNo
 from weavegen.store.leases import MAX_DELAY_SECONDS, Held, LeaseTable
-from weavegen.store.models.campaigns import ANSWERS, CAMPAIGNS, CORRECTED, CORRECTIONS, ITEMS
 from weavegen.store.states import BatchStatus, CampaignState
 from weavegen.trace.blocks import BlockType
 
@@ -31,9 +30,8 @@ LEASES = LeaseTable("campaign_batches", "batch", BatchStatus.WAITING)
 
 def preview(conn: sa.Connection, rubric: Rubric, over: str, ids: Sequence[int]) -> Any:
     """What a campaign about these blocks or candidates would ask, a row of preview_campaign.sql. Writes nothing."""
-    texts = f"with texts as ({sql.text('store/campaign_texts')}) "
     numbers = {"all_types": list(map(str, BlockType)), "numbers": [len(rubric.about(type)) for type in BlockType]}
-    query = sql.statement(texts + sql.text("store/preview_campaign"))
+    query = sql.load("store/preview_campaign", texts=sql.text("store/campaign_texts"))
     return conn.execute(query, _parameters(rubric, over, ids) | numbers).one()
 
 
@@ -49,7 +47,7 @@ def create(
     version: str,
 ) -> int:
     """Write a campaign about these blocks or candidates. Returns its id. Raises UsageError: the name is taken."""
-    if conn.execute(sa.select(CAMPAIGNS.c.id).where(CAMPAIGNS.c.name == name)).first() is not None:
+    if sql.run(conn, "store/campaign_id", name=name).first() is not None:
         raise UsageError(
             f"there is a campaign {name!r} already, and answers are never overwritten: give another --name, "
             f"or go on with it by --resume {name}"
@@ -58,11 +56,10 @@ def create(
         "name": name, "over": over, "condition": condition, "rubric": rubric.text,
         "rubric_version": rubric.version, "model": model, "version": version,
     }  # fmt: skip
-    campaign = conn.execute(sa.insert(CAMPAIGNS).values(values).returning(CAMPAIGNS.c.id)).scalar_one()
-    insert = f"with texts as materialized ({sql.text('store/campaign_texts')}), "
-    insert += sql.text("store/insert_campaign_batches")
-    conn.execute(sql.statement(insert), _parameters(rubric, over, ids) | {"campaign": campaign})
-    return int(campaign)
+    campaign = int(sql.run(conn, "store/insert_campaign", **values).scalar_one())
+    insert = sql.load("store/insert_campaign_batches", texts=sql.text("store/campaign_texts"))
+    conn.execute(insert, _parameters(rubric, over, ids) | {"campaign": campaign})
+    return campaign
 
 
 def _parameters(rubric: Rubric, over: str, ids: Sequence[int]) -> dict[str, Any]:
@@ -114,7 +111,7 @@ def finish(
     LEASES.finish(conn, held, "store/finish_batch", seconds=model_seconds or 0.0)
     rows = [
         {
-            "item_id": about.item,
+            "item": about.item,
             "question": question.text,
             "truth": question.truth,
             "yes": answer.yes,
@@ -126,15 +123,11 @@ def finish(
         for about in answered
         for question, answer in about.answers
     ]
-    if rows:
-        conn.execute(sa.insert(ANSWERS), rows)
-    item = sa.update(ITEMS).where(ITEMS.c.id == sa.bindparam("item"))
-    if answered:
-        sizes = [{"item": about.item, "tokens": about.context_tokens} for about in answered]
-        conn.execute(item.values(context_tokens=sa.bindparam("tokens")), sizes)
-    if failures:
-        reasons = [{"item": id, "reason": reason[:MAX_REASON_CHARS]} for id, reason in failures.items()]
-        conn.execute(item.values(failure=sa.bindparam("reason")), reasons)
+    sql.run_each(conn, "store/save_answer", rows)
+    sizes = [{"item": about.item, "tokens": about.context_tokens} for about in answered]
+    sql.run_each(conn, "store/set_context_tokens", sizes)
+    reasons = [{"item": id, "reason": reason[:MAX_REASON_CHARS]} for id, reason in failures.items()]
+    sql.run_each(conn, "store/set_item_failure", reasons)
 
 
 def batches_to_send(conn: sa.Connection, resend: float, in_flight: int = MAX_IN_FLIGHT) -> list[tuple[int, str]]:
@@ -142,7 +135,7 @@ def batches_to_send(conn: sa.Connection, resend: float, in_flight: int = MAX_IN_
 
     Batches that are overdue wait again first.
     """
-    if not conn.execute(sa.select(sa.func.pg_try_advisory_xact_lock(SEND_LOCK))).scalar_one():
+    if not sql.run(conn, "store/try_advisory_lock", key=SEND_LOCK).scalar_one():
         return []
     never = resend + MAX_DELAY_SECONDS
     sql.run(conn, "store/overdue_batches", never=never)
@@ -161,13 +154,13 @@ def rows(conn: sa.Connection, name: str | None = None) -> Sequence[Any]:
 
 def campaign_id(conn: sa.Connection, name: str) -> int:
     """A campaign's id. Raises UsageError if there is no such campaign."""
-    id = conn.execute(sa.select(CAMPAIGNS.c.id).where(CAMPAIGNS.c.name == name)).scalar_one_or_none()
+    id = sql.run(conn, "store/campaign_id", name=name).scalar_one_or_none()
     return int(required(id, f"there is no campaign {name!r}: `weavegen rescore --list` lists them"))
 
 
 def set_state(conn: sa.Connection, name: str, state: CampaignState) -> None:
     """Stop a campaign, or let it go on. Raises UsageError if there is no such campaign."""
-    conn.execute(sa.update(CAMPAIGNS).where(CAMPAIGNS.c.id == campaign_id(conn, name)).values(state=state))
+    sql.run(conn, "store/set_campaign_state", campaign=campaign_id(conn, name), state=state)
 
 
 def retry(conn: sa.Connection, name: str) -> int:
@@ -189,18 +182,19 @@ def save_correction(
     version: str,
 ) -> None:
     """Store a correction. `fits`: rows of corrected_questions. Raises UsageError: the name is taken."""
-    if conn.execute(sa.select(CORRECTIONS.c.id).where(CORRECTIONS.c.name == name)).first() is not None:
-        raise UsageError(f"there is a correction {name!r} already, and it is never overwritten: give another name")
     values = {"name": name, "campaign": campaign, "condition": condition, "version": version}
-    id = conn.execute(sa.insert(CORRECTIONS).values(values).returning(CORRECTIONS.c.id)).scalar_one()
-    conn.execute(sa.insert(CORRECTED), [{"correction_id": id, **fit} for fit in fits])
+    id = required(
+        sql.run(conn, "store/insert_correction", **values).scalar_one_or_none(),
+        f"there is a correction {name!r} already, and it is never overwritten: give another name",
+    )
+    sql.run_each(conn, "store/save_corrected_question", [{"correction": id, **fit} for fit in fits])
 
 
 def correction(conn: sa.Connection, name: str) -> dict[str, tuple[float, float]]:
     """Slope and intercept by question, as the setting `corrections` takes them. Raises UsageError."""
     rows = sql.run(conn, "store/correction", name=name).all()
     if not rows:
-        known = conn.execute(sa.select(CORRECTIONS.c.name).order_by(CORRECTIONS.c.id)).scalars().all()
+        known = sql.run(conn, "store/corrections").scalars().all()
         advice = f"there are {', '.join(known)}" if known else "make one by `weavegen calibrate --fit NAME`"
         raise UsageError(f"there is no correction {name!r}: {advice}")
     return {row.question: (row.slope, row.intercept) for row in rows}

@@ -5,13 +5,11 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
 
 from weavegen import sql
 from weavegen.kernel import prompts
 from weavegen.kernel.selection import log_odds
 from weavegen.kernel.steps import Candidate, Sample, Score, Verdict, YesNo
-from weavegen.store.models.blocks import BLOCK_TOKENS, CANDIDATES, PENALTIES, PROMPTS, SCORES
 from weavegen.store.steps import Claimed
 
 QUERY = "bm25-query"
@@ -36,21 +34,21 @@ def save(
     """
     rows = [
         {
-            "trace_id": trace_id,
-            "step_id": step_id,
+            "trace": trace_id,
+            "step": step_id,
             "position": position,
-            "block_index": index,
+            "index": index,
             "type": QUERY if step.prompt.query else NEXT if step.prompt.next else step.prompt.type,
             "round": step.round,
             "depth": step.depth or None,
-            "parent_id": parent_id,
+            "parent": parent_id,
             "token_ids": ids,
             "logprobs": logprobs,
             **{name: getattr(candidate, name) for name in ("text", "finish_reason", "tokens")},
         }
         for position, (candidate, (ids, logprobs)) in enumerate(zip(texts, tokens, strict=True))
     ]
-    conn.execute(sa.insert(CANDIDATES), rows)
+    sql.run_each(conn, "store/save_candidate", rows)
 
 
 def load(
@@ -72,14 +70,14 @@ def save_verdicts(conn: sa.Connection, candidates: Sequence[Any], verdicts: Sequ
     """Store the verdicts on candidates. A candidate is linted once."""
     rows = [
         {
-            "candidate_id": candidate.id,
+            "candidate": candidate.id,
             "rewritten": verdict.rewritten if verdict.rewritten != candidate.text else None,
             **{name: getattr(verdict, name) for name in ("compiles", "viable", "error")},
             **msgspec.structs.asdict(verdict.penalties),
         }
         for candidate, verdict in zip(candidates, verdicts, strict=True)
     ]
-    conn.execute(sa.insert(PENALTIES), rows)
+    sql.run_each(conn, "store/save_verdict", rows)
 
 
 def save_scores(
@@ -94,9 +92,9 @@ def save_scores(
     stage = "selection" if step.sample is not None else "raw" if step.candidate is not None else "option"
     rows = [
         {
-            "trace_id": trace_id,
-            "step_id": step_id,
-            "candidate_id": candidate_id,
+            "trace": trace_id,
+            "step": step_id,
+            "candidate": candidate_id,
             "position": position,
             "stage": stage,
             "rubric": prompts.rubric_version(),
@@ -107,7 +105,7 @@ def save_scores(
         for position, (candidate_id, per_text) in enumerate(zip(ids, answers, strict=True))
         for question, answer in zip(step.questions, per_text, strict=True)
     ]
-    conn.execute(sa.insert(SCORES), rows)
+    sql.run_each(conn, "store/save_score", rows)
 
 
 def save_prompt(conn: sa.Connection, held: Claimed, blocks: Mapping[int, Sequence[int]], **values: Any) -> None:
@@ -115,7 +113,6 @@ def save_prompt(conn: sa.Connection, held: Claimed, blocks: Mapping[int, Sequenc
 
     `blocks`: token ids of blocks by index, some of which may be stored already.
     """
-    conn.execute(sa.insert(PROMPTS).values(step_id=held.id, trace_id=held.trace_id, **values))
-    if blocks:
-        rows = [{"trace_id": held.trace_id, "index": index, "token_ids": ids} for index, ids in blocks.items()]
-        conn.execute(insert(BLOCK_TOKENS).on_conflict_do_nothing(), rows)
+    sql.run(conn, "store/save_prompt", trace=held.trace_id, step=held.id, **values)
+    rows = [{"trace": held.trace_id, "index": index, "token_ids": ids} for index, ids in blocks.items()]
+    sql.run_each(conn, "store/save_block_tokens", rows)

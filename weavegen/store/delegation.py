@@ -8,7 +8,6 @@ from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Delegate
 from weavegen.store import documents, jobs
-from weavegen.store.models.traces import JOBS
 from weavegen.store.traces import TickSettings
 
 INHERITED = ("context", "tokens", "network", "callback_seconds", "delegates", "delegated_traces")
@@ -47,5 +46,4 @@ def _job(conn: sa.Connection, caller: sa.Row[tuple[object, ...]], agent: str, se
     if made is not None:
         documents.copy(conn, caller.id, made)
         return int(made)
-    those = (JOBS.c.called_by == caller.id) & (JOBS.c.agent == agent)
-    return int(conn.execute(sa.select(JOBS.c.id).where(those).with_for_update()).scalar_one())
+    return int(sql.run(conn, "store/lock_job_of_delegates", caller=caller.id, agent=agent).scalar_one())

@@ -8,7 +8,6 @@ import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.store.jobs import content_ids
-from weavegen.store.models.traces import DOCUMENTS, JOB_DOCUMENTS
 from weavegen.store.releases import batches
 
 TEXTS_PER_STATEMENT = 100
@@ -31,10 +30,9 @@ def save(conn: sa.Connection, job_id: int, files: Mapping[str, str]) -> None:
             {"sha256": digest, "text": text, "characters": len(text), "lines": len(lines(text))}
             for digest, text in part
         ]
-        ids |= content_ids(conn, DOCUMENTS, rows)
-    documents = [{"job_id": job_id, "path": path, "document_id": ids[digest]} for path, digest in hashes.items()]
-    if documents:
-        conn.execute(sa.insert(JOB_DOCUMENTS), documents)
+        ids |= content_ids(conn, "documents", rows)
+    documents = [{"job": job_id, "path": path, "document": ids[digest]} for path, digest in hashes.items()]
+    sql.run_each(conn, "store/insert_job_document", documents)
 
 
 def copy(conn: sa.Connection, from_job: int, to_job: int) -> None:

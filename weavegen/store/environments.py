@@ -8,14 +8,12 @@ import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.kernel.steps import Asserted, Evaluated, Executed, SubagentState, View
-from weavegen.store.models.blocks import EVALUATIONS, LABELS, TRIALS
-from weavegen.store.models.traces import ENVIRONMENTS
 
 
 def host(conn: sa.Connection, trace_id: int) -> str | None:
     """The host of a trace's environment; None before it is started."""
-    open = (ENVIRONMENTS.c.trace_id == trace_id, ENVIRONMENTS.c.closed_at.is_(None))
-    return conn.execute(sa.select(ENVIRONMENTS.c.host).where(*open)).scalar_one_or_none()
+    host: str | None = sql.run(conn, "store/host_of_trace", trace=trace_id).scalar_one_or_none()
+    return host
 
 
 def opened(conn: sa.Connection, trace_id: int, host: str, pid: int, sandbox: str) -> None:
@@ -30,8 +28,7 @@ def closed(conn: sa.Connection, trace_id: int) -> None:
 
 def deaths(conn: sa.Connection, trace_id: int) -> int:
     """How many environments of a trace died."""
-    closed = (ENVIRONMENTS.c.trace_id == trace_id, ENVIRONMENTS.c.closed_at.is_not(None))
-    return int(conn.execute(sa.select(sa.func.count()).where(*closed)).scalar_one())
+    return int(sql.run(conn, "store/environment_deaths", trace=trace_id).scalar_one())
 
 
 def to_close(conn: sa.Connection, trace_id: int | None = None) -> Sequence[Any]:
@@ -45,16 +42,15 @@ def save_evaluations(
     """Store the results of evaluation callbacks."""
     rows = [
         {
-            "trace_id": trace_id,
-            "step_id": step_id,
+            "trace": trace_id,
+            "step": step_id,
             "tick": tick,
             "position": position,
             **shown(evaluated, "scope", "title", "value", "protected", "cause"),
         }
         for position, evaluated in enumerate(evaluations)
     ]
-    if rows:
-        conn.execute(sa.insert(EVALUATIONS), rows)
+    sql.run_each(conn, "store/save_evaluation", rows)
 
 
 def shown(of: Evaluated | View, *names: str) -> dict[str, Any]:
@@ -66,32 +62,30 @@ def shown(of: Evaluated | View, *names: str) -> dict[str, Any]:
 def save_assertions(conn: sa.Connection, trace_id: int, step_id: int, assertions: Sequence[Asserted]) -> None:
     """Store the questions of assertions, with their answers."""
     rows = [
-        {"trace_id": trace_id, "step_id": step_id, "position": position, **msgspec.structs.asdict(asserted)}
+        {"trace": trace_id, "step": step_id, "position": position, **msgspec.structs.asdict(asserted)}
         for position, asserted in enumerate(assertions)
     ]
-    if rows:
-        conn.execute(sa.insert(LABELS), rows)
+    sql.run_each(conn, "store/save_assertion", rows)
 
 
 def save_trials(conn: sa.Connection, trace_id: int, step_id: int, tried: Sequence[int], executed: Executed) -> None:
     """Store what came of candidates, by their ids."""
     rows = [
         {
-            "step_id": step_id,
-            "candidate_id": candidate,
-            "trace_id": trace_id,
+            "trace": trace_id,
+            "step": step_id,
+            "candidate": candidate,
             "ran": None if trial.not_tried is not None else trial.error is None,
             "exception": trial.error.type if trial.error else None,
             "error": (trial.error.traceback or trial.error.message) if trial.error else None,
-            "assertions": [msgspec.structs.asdict(asserted) for asserted in trial.assertions],
+            "assertions": trial.assertions,
             "evaluations": [shown(evaluated, "scope", "title", "value") for evaluated in trial.evaluations],
             "views": [shown(view, "title", "text") for view in trial.views],
             **{name: getattr(trial, name) for name in ("not_tried", "value", "output", "seconds")},
         }
         for candidate, trial in zip(tried, executed.trials, strict=False)
     ]
-    if rows:
-        conn.execute(sa.insert(TRIALS), rows)
+    sql.run_each(conn, "store/save_trial", rows)
 
 
 def save_subagents(conn: sa.Connection, trace_id: int, subagents: Sequence[SubagentState]) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
 
-from weavegen.store.models.retrieval import EXAMPLES
+from weavegen import sql
 from weavegen.trace.blocks import BlockType
 
 
@@ -33,14 +32,13 @@ def load(conn: sa.Connection, examples: Iterable[tuple[BlockType, Example]]) -> 
         }
         for type, example in examples
     ]
-    statement = insert(EXAMPLES).on_conflict_do_nothing().returning(EXAMPLES.c.id)
-    return len(conn.execute(statement, rows).all())
+    return sql.run(conn, "store/load_examples", examples=rows).rowcount
 
 
 def texts(conn: sa.Connection, ids: Iterable[int]) -> dict[int, tuple[BlockType, str]]:
     """Type and text of examples by id, rendered like blocks."""
     rendered = {}
-    for row in conn.execute(sa.select(EXAMPLES).where(EXAMPLES.c.id.in_(list(ids)))):
+    for row in sql.run(conn, "store/examples", ids=ids):
         percent = 100 / (1 + math.exp(-row.score))
         text = f"#startblock type: {row.type}\n# {row.description}\n{row.body}\n"
         text += f"#q: {row.question} Yes. ({percent:.3f}%)\n#endblock\n\n"

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 
 from weavegen import sql
@@ -21,7 +20,6 @@ from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.steps import Candidate, Penalties, Verdict, YesNo
 from weavegen.store import environments, jobs, steps
 from weavegen.store import traces as trace_rows
-from weavegen.store.models.traces import JOBS, STEPS, TICKS, TRACES
 from weavegen.store.states import StepStatus
 from weavegen.trace.blocks import BlockType
 
@@ -163,57 +161,49 @@ def enqueue(
 ) -> tuple[int, list[int]]:
     """Write a job with `n` queued forks. Returns its id and theirs. Raises UsageError for wrong settings."""
     parent = sql.run(conn, "store/fork_parent", trace=cut.trace_id).one()
-    same = {column: value for column, value in parent._mapping.items() if column in JOBS.c}
-    job = same | {
+    job = parent._asdict()
+    of_trace = {column: job.pop(column) for column in ("job_id", "bootstrap_id", "params")}
+    job |= {
         "name": name or f"fork of trace {cut.trace_id} at {cut.at}",
         "seed": seed,
         "version": version,
         # The remaining time of the forks must not change: pauses after the cut do not count for them.
         "paused_seconds": cut.paused_seconds,
     }
-    job_id = int(conn.execute(sa.insert(JOBS).values(job).returning(JOBS.c.id)).scalar_one())
-    sql.run(conn, "store/fork_copy_settings", job=job_id, parent=parent.job_id)
+    job_id = jobs.insert_job(conn, job)
+    sql.run(conn, "store/fork_copy_settings", job=job_id, parent=of_trace["job_id"])
     if values:
         jobs.retune(conn, job_id, dict(values))
     rows = [
-        {
-            "job_id": job_id,
-            "number": number,
-            "bootstrap_id": parent.bootstrap_id,
-            "params": parent.params,
-            "seed": derive_seed(seed, "trace", number),
-            "fork_of": cut.trace_id,
-            "fork_at": cut.at,
-        }
+        of_trace
+        | {"job_id": job_id, "number": number, "seed": derive_seed(seed, "trace", number)}
+        | {"fork_of": cut.trace_id, "fork_at": cut.at}
         for number in range(1, n + 1)
     ]
-    insert = sa.insert(TRACES).returning(TRACES.c.id, sort_by_parameter_order=True)
-    return job_id, list(conn.execute(insert, rows).scalars())
+    jobs.insert_traces(conn, rows)
+    return job_id, list(sql.run(conn, "store/traces_of_job", job=job_id).scalars())
 
 
 # -------------------------------------------------------------------------------------------------- copying
 
-COPIED = f"with {sql.text('store/fork_copied_steps')}"
 COPIES = (
-    COPIED + sql.text("store/fork_copy_blocks"),
-    # The index of the whole corpus has these blocks already, as those of the other trace.
-    "delete from corpus_queue where block_id in (select id from blocks where trace_id = :child)",
-    sql.text("store/fork_copy_tokens"),
-    COPIED + sql.text("store/fork_copy_evaluations"),
-    COPIED + sql.text("store/fork_copy_labels"),
-    sql.text("store/fork_copy_messages"),
-    COPIED + sql.text("store/fork_copy_exchanges"),
-    sql.text("store/fork_copy_events"),
-    sql.text("store/fork_copy_programs"),
-    sql.text("store/fork_update_counts"),
+    "fork_copy_blocks",
+    "fork_leave_corpus_queue",
+    "fork_copy_tokens",
+    "fork_copy_evaluations",
+    "fork_copy_labels",
+    "fork_copy_messages",
+    "fork_copy_exchanges",
+    "fork_copy_events",
+    "fork_copy_programs",
+    "fork_update_counts",
 )
-"""What is copied after the ticks and the steps, in order."""
+"""The queries that copy what there is besides the ticks and the steps, in order."""
 
 
 def copy_prefix(conn: sa.Connection, trace_id: int, cut: Cut, settings: trace_rows.TickSettings) -> None:
     """Give a fork that was just started what the other trace had at the cut."""
     parent = trace(conn, cut.trace_id)
-    moment = sa.select(sa.func.to_timestamp(cut.clock + parent.lag))
     values = {
         "child": trace_id,
         "parent": parent.id,
@@ -224,14 +214,14 @@ def copy_prefix(conn: sa.Connection, trace_id: int, cut: Cut, settings: trace_ro
         "before": 2**63 - 1 if cut.before is None else cut.before,
         "revision": settings.revision,
         "clock": cut.clock,
-        "moment": conn.execute(moment).scalar_one(),
+        "moment": cut.clock + parent.lag,
     }
     sql.run(conn, "store/fork_copy_ticks", **values)
     sql.run(conn, "store/fork_copy_steps", **values)
     for number in cut.open:
         _inherit(conn, trace_id, parent, number, cut.at)
-    for statement in COPIES:
-        conn.execute(sa.text(statement), values)
+    for query in COPIES:
+        conn.execute(sql.load(f"store/{query}", copied_steps=sql.text("store/fork_copied_steps")), values)
     last = sql.run(conn, "store/last_executed", **values).scalar_one_or_none()
     if last is not None:
         environments.save_subagents(conn, trace_id, replay.decode_result("execute", last).subagents)
@@ -239,14 +229,12 @@ def copy_prefix(conn: sa.Connection, trace_id: int, cut: Cut, settings: trace_ro
 
 def _inherit(conn: sa.Connection, trace_id: int, parent: Any, number: int, at: int) -> None:
     """Record who wrote the blocks of an open tick so far and under which settings, and fill in emptied results."""
-    child = (TICKS.c.trace_id == trace_id) & (TICKS.c.number == number)
-    theirs = (TICKS.c.trace_id == parent.id) & (TICKS.c.number == number)
-    tick = conn.execute(sa.select(TICKS.c.revision, TICKS.c.run, TICKS.c.inherited).where(theirs)).one()
-    own = msgspec.to_builtins(InheritedSettings(at, parent.seed, parent.lag, tick.revision))
-    conn.execute(sa.update(TICKS).where(child).values(inherited=[*(tick.inherited or ()), own]))
-    copies = steps.tick_rows(conn, trace_id, number, tick.run)
-    for id, result in emptied_results(conn, copies).items():
-        conn.execute(sa.update(STEPS).where(STEPS.c.id == id).values(result=result))
+    tick = sql.run(conn, "store/inherited_by_tick", trace=parent.id, tick=number).one()
+    own = InheritedSettings(at, parent.seed, parent.lag, tick.revision)
+    sql.run(conn, "store/inherit", trace=trace_id, tick=number, inherited=[*(tick.inherited or ()), own])
+    results = emptied_results(conn, steps.tick_rows(conn, trace_id, number, tick.run))
+    filled = [{"step": id, "result": result} for id, result in results.items()]
+    sql.run_each(conn, "store/fill_result", filled)
 
 
 def unshare(conn: sa.Connection, trace_id: int, first: int) -> None:

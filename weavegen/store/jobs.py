@@ -1,33 +1,22 @@
 """Jobs in Postgres: traces enqueued in one transaction; paused, retuned, retried."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY, insert
 
 from weavegen import sql
-from weavegen.errors import Unserved, UsageError
+from weavegen.errors import Unserved, required
 from weavegen.kernel.harbor import HarborTask
 from weavegen.kernel.packages import Packages
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import renamed, settings
 from weavegen.kernel.template import Template
-from weavegen.store.models.traces import (
-    BOOTSTRAPS,
-    HARBOR_TASKS,
-    JOB_SETTINGS,
-    JOBS,
-    PACKAGES,
-    STARTING_FILES,
-    TEMPLATES,
-    TRACES,
-)
 from weavegen.store.states import JobState, TraceStatus
-from weavegen.store.traces import OPEN, job_of
+from weavegen.store.traces import job_of
 
 MAX_FAILED_SCORES = 3
 """The failed score at which a job without any score is paused. It is asked for again after `resume`."""
@@ -66,14 +55,14 @@ def enqueue(
     an archive of the files with which /app begins.
     """
     if packages is not None:
-        values["packages_id"] = content_id(conn, PACKAGES, packages.sha256, **msgspec.structs.asdict(packages))
+        values["packages_id"] = content_id(conn, "packages", packages.sha256, **msgspec.structs.asdict(packages))
     if files is not None:
         digest = hashlib.sha256(files).hexdigest()
-        values["starting_files_id"] = content_id(conn, STARTING_FILES, digest, archive=files)
+        values["starting_files_id"] = content_id(conn, "starting_files", digest, archive=files)
     if template is not None:
         values["template_id"] = template_id(conn, template)
     values["asked_model"] = values["model"]
-    job_id = int(conn.execute(sa.insert(JOBS).values(values).returning(JOBS.c.id)).scalar_one())
+    job_id = insert_job(conn, values)
     bootstraps = bootstrap_ids(conn, orders)
     harbor = {id(order.harbor): order.harbor for order in orders if order.harbor is not None}
     tasks = {key: harbor_task_id(conn, *task) for key, task in harbor.items()}
@@ -88,8 +77,26 @@ def enqueue(
         }
         for number, order in enumerate(orders, 1)
     ]
-    conn.execute(sa.insert(TRACES), rows)
+    insert_traces(conn, rows)
     return job_id
+
+
+JOB = dict.fromkeys(
+    ("evaluator", "student", "template_id", "packages_id", "starting_files_id", "mcp_servers", "enqueued_by")
+) | {"paused_seconds": 0.0, "revision": 0}
+"""Columns of jobs that may be left out."""
+TRACE = dict.fromkeys(("harbor_task_id", "retry_of", "fork_of", "fork_at"))
+"""Columns of traces that may be left out."""
+
+
+def insert_job(conn: sa.Connection, values: dict[str, Any]) -> int:
+    """Write a job with these columns. Returns its id."""
+    return int(sql.run(conn, "store/insert_job", **JOB | values).scalar_one())
+
+
+def insert_traces(conn: sa.Connection, rows: Iterable[dict[str, Any]]) -> None:
+    """Write queued traces with these columns."""
+    sql.run_each(conn, "store/insert_trace", [TRACE | row for row in rows])
 
 
 def bootstrap_ids(conn: sa.Connection, orders: Sequence[Order]) -> dict[str, int]:
@@ -97,43 +104,31 @@ def bootstrap_ids(conn: sa.Connection, orders: Sequence[Order]) -> dict[str, int
     sources = {order.source: order.name for order in orders}
     hashes = {hashlib.sha256(source.encode()).hexdigest(): source for source in sources}
     rows = [{"sha256": digest, "name": sources[source], "source": source} for digest, source in hashes.items()]
-    return {hashes[digest]: id for digest, id in content_ids(conn, BOOTSTRAPS, rows).items()}
+    return {hashes[digest]: id for digest, id in content_ids(conn, "bootstraps", rows).items()}
 
 
-def name_model(conn: sa.Connection, trace_id: int, model: str) -> None:
-    """Record the model that a job's first trace found, where the job asked for none."""
-    job = sa.select(TRACES.c.job_id).where(TRACES.c.id == trace_id).scalar_subquery()
-    conn.execute(sa.update(JOBS).where(JOBS.c.id == job, JOBS.c.model.is_(None)).values(model=model))
+def content_ids(conn: sa.Connection, table: str, rows: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """Ids of contents in a table, by hash. New ones are written by the query store/save_TABLE."""
+    sql.run_each(conn, f"store/save_{table}", rows)
+    known = conn.execute(sql.load("store/content_ids", table=table), {"hashes": [row["sha256"] for row in rows]})
+    return {row.sha256: row.id for row in known}
 
 
-def content_ids(conn: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Ids of the rows of contents, by hash. New ones are written."""
-    conn.execute(insert(table).on_conflict_do_nothing(), rows)
-    known = sa.select(table.c.sha256, table.c.id).where(table.c.sha256.in_([row["sha256"] for row in rows]))
-    return {row.sha256: row.id for row in conn.execute(known)}
-
-
-def content_id(conn: sa.Connection, table: sa.Table, digest: str, **values: Any) -> int:
-    """Id of the row of one content."""
+def content_id(conn: sa.Connection, table: str, digest: str, **values: Any) -> int:
+    """Id of one content."""
     return content_ids(conn, table, [{"sha256": digest, **values}])[digest]
 
 
 def template_id(conn: sa.Connection, template: Template) -> int:
     """Id of a template. A new one is written."""
-    return content_id(conn, TEMPLATES, template.sha256, texts=msgspec.to_builtins(template))
+    return content_id(conn, "templates", template.sha256, texts=template)
 
 
 def harbor_task_id(conn: sa.Connection, task: HarborTask, files: bytes) -> int:
     """Id of a Harbor task. A new one is written."""
     digest = hashlib.sha256(msgspec.json.encode(task) + files).hexdigest()
-    values = {"name": task.name, "task": msgspec.to_builtins(task), "metadata": task.metadata, "files": files}
-    return content_id(conn, HARBOR_TASKS, digest, **values)
-
-
-def harbor_files(conn: sa.Connection, digest: str) -> bytes:
-    """The archive with the files of the Harbor task with this hash."""
-    query = sa.select(HARBOR_TASKS.c.files).where(HARBOR_TASKS.c.sha256 == digest)
-    return bytes(conn.execute(query).scalar_one())
+    values = {"name": task.name, "task": task, "metadata": task.metadata, "files": files}
+    return content_id(conn, "harbor_tasks", digest, **values)
 
 
 def images_in_use(conn: sa.Connection) -> set[str]:
@@ -141,36 +136,16 @@ def images_in_use(conn: sa.Connection) -> set[str]:
     return set(sql.run(conn, "store/images_in_use").scalars())
 
 
-def packages(conn: sa.Connection, digest: str) -> Packages:
-    """The packages with this hash."""
-    query = sa.select(*PACKAGES.c["requirements", "folder", "versions"]).where(PACKAGES.c.sha256 == digest)
-    return Packages(**conn.execute(query).one()._mapping)
-
-
-def starting_files(conn: sa.Connection, digest: str) -> bytes:
-    """The archive with this hash."""
-    query = sa.select(STARTING_FILES.c.archive).where(STARTING_FILES.c.sha256 == digest)
-    return bytes(conn.execute(query).scalar_one())
-
-
 def record_template(conn: sa.Connection, job_id: int, template: Template) -> Template:
     """Record the template of a job's prompts. Returns the recorded one: the first stays."""
-    unset = sa.and_(JOBS.c.id == job_id, JOBS.c.template_id.is_(None))
-    conn.execute(sa.update(JOBS).where(unset).values(template_id=template_id(conn, template)))
-    query = sa.select(TEMPLATES.c.texts).join(JOBS, JOBS.c.template_id == TEMPLATES.c.id)
-    return msgspec.convert(conn.execute(query.where(JOBS.c.id == job_id)).scalar_one(), Template)
-
-
-def lock_jobs(conn: sa.Connection, *where: sa.ColumnElement[bool]) -> Sequence[Any]:
-    """Jobs, locked against other commands until the transaction ends. Workers can still read them."""
-    return conn.execute(sa.select(JOBS).where(*where).order_by(JOBS.c.id).with_for_update(key_share=True)).all()
+    sql.run(conn, "store/record_template", job=job_id, template=template_id(conn, template))
+    return msgspec.convert(sql.run(conn, "store/template_of_job", job=job_id).scalar_one(), Template)
 
 
 def lock_job(conn: sa.Connection, job_id: int) -> Any:
-    """One job, locked likewise. Raises UsageError if there is no such job."""
-    for job in lock_jobs(conn, JOBS.c.id == job_id):
-        return job
-    raise UsageError(f"there is no job {job_id}: `weavegen status` lists them")
+    """A job, locked against other commands: a row of lock_jobs.sql. Raises UsageError if there is no such job."""
+    job = sql.run(conn, "store/lock_jobs", jobs=[job_id]).one_or_none()
+    return required(job, f"there is no job {job_id}: `weavegen status` lists them")
 
 
 def set_state(
@@ -183,17 +158,15 @@ def set_state(
     When a trace begins its next tick, the time that its job was paused is added to its remaining time.
     """
     if job_id is not None:
-        jobs = [lock_job(conn, job_id)]
-    elif state == JobState.ACTIVE:
-        jobs = list(lock_jobs(conn, JOBS.c.state != state))
+        jobs: Sequence[Any] = [lock_job(conn, job_id)]
     else:
-        working = sa.exists().where(TRACES.c.job_id == JOBS.c.id, TRACES.c.status.in_(OPEN))
-        jobs = list(lock_jobs(conn, working))
+        concerned = sql.run(conn, "store/jobs_to_change", state=state).scalars().all()
+        jobs = sql.run(conn, "store/lock_jobs", jobs=concerned).all()
     changed = [job for job in jobs if job.state != state]
     ids = [job.id for job in changed]
     resumed = [job.id for job in changed if job.state == JobState.PAUSED]
     sql.run(conn, "store/send_resumed_steps", jobs=resumed)
-    sql.run(conn, "store/set_job_state", state=str(state), jobs=ids, reason=reason)
+    sql.run(conn, "store/set_job_state", state=state, jobs=ids, reason=reason)
     return ids
 
 
@@ -202,7 +175,7 @@ def require_scores(conn: sa.Connection, trace_id: int) -> None:
 
     In the transaction in which one of them fails, which is thereby undone.
     """
-    conn.execute(sa.select(sa.func.pg_advisory_xact_lock(SCORES_LOCK)))
+    sql.run(conn, "store/advisory_lock", key=SCORES_LOCK)
     if sql.run(conn, "store/scores_nothing", trace=trace_id, failed=MAX_FAILED_SCORES).scalar_one():
         raise Unserved("nothing can be scored")
 
@@ -241,8 +214,7 @@ def retune(conn: sa.Connection, job_id: int, values: dict[str, Any]) -> Retuned:
     if after == before:
         return Retuned(job.revision, before, changed=False)
     revision = job.revision + 1
-    conn.execute(sa.insert(JOB_SETTINGS).values(job_id=job_id, revision=revision, settings=after))
-    conn.execute(sa.update(JOBS).where(JOBS.c.id == job_id).values(revision=revision))
+    sql.run(conn, "store/revise_settings", job=job_id, revision=revision, settings=after)
     return Retuned(revision, after, changed=True)
 
 
@@ -265,18 +237,18 @@ def retry(
     `chosen` is narrowed to traces with one of `statuses`, and of job `job_id`. Traces whose retry is open or has
     ended are not retried again. Returns how many traces match, and the ids that are retried, or would be retried.
     """
-    matching = [TRACES.c.id == sa.any_(sa.literal(chosen, ARRAY(sa.BigInteger))), TRACES.c.status.in_(statuses)]
-    if job_id is not None:
-        matching.append(TRACES.c.job_id == job_id)
-    lock_jobs(conn, JOBS.c.id.in_(sa.select(TRACES.c.job_id).where(*matching)))
-    matches = list(conn.execute(sa.select(TRACES.c.id).where(*matching)).scalars())
+    matching = {"chosen": chosen, "statuses": list(statuses), "job": job_id}
+    jobs = {row.job_id for row in sql.run(conn, "store/matching_traces", **matching)}
+    sql.run(conn, "store/lock_jobs", jobs=jobs)
+    # Once more, as another command may have retried some of them before the jobs were locked.
+    matches = sql.run(conn, "store/matching_traces", **matching).scalars().all()
     ids = list(sql.run(conn, "store/retriable_traces", chosen=matches).scalars()) if matches else []
     if dry_run or not ids:
         return len(matches), ids
     rows = [row._asdict() for row in sql.run(conn, "store/retries", ids=ids)]
     for row in rows if new_seed else ():
         row["seed"] = derive_seed(row["seed"], "retry", row["number"])
-    conn.execute(sa.insert(TRACES), rows)
+    insert_traces(conn, rows)
     return len(matches), ids
 
 
@@ -288,6 +260,4 @@ def not_active(conn: sa.Connection, trace_ids: Sequence[int]) -> dict[int, str]:
 
 def open_traces(conn: sa.Connection, job_id: int) -> dict[str, int]:
     """How many traces of a job are queued, and how many are running."""
-    query = sa.select(TRACES.c.status, sa.func.count().label("number")).group_by(TRACES.c.status)
-    rows = conn.execute(query.where(TRACES.c.job_id == job_id, TRACES.c.status.in_(OPEN)))
-    return {row.status: row.number for row in rows}
+    return {row.status: row.traces for row in sql.run(conn, "store/open_traces", job=job_id)}

@@ -7,7 +7,6 @@ worker that lost its row to another can't change it any more.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Protocol
 
 import sqlalchemy as sa
@@ -29,11 +28,6 @@ class Held(Protocol):
     @property
     def claims(self) -> int:
         """How often the row was claimed: the fence against workers that have lost it."""
-
-
-def later(seconds: Any) -> Any:
-    """The time in so many seconds, by the database's clock."""
-    return sa.func.clock_timestamp() + sa.func.make_interval(0, 0, 0, 0, 0, 0, seconds)
 
 
 @dataclass(frozen=True)
@@ -68,12 +62,7 @@ class LeaseTable:
         self._run(conn, "give_back", **_arrays(held))
 
     def _run(self, conn: sa.Connection, query: str, **values: Any) -> None:
-        conn.execute(_statement(query, self.table, self.free), values)
-
-
-@cache
-def _statement(query: str, table: str, free: str) -> sa.TextClause:
-    return sql.statement(sql.text(f"store/lease_{query}").format(table=table, free=free))
+        conn.execute(sql.load(f"store/lease_{query}", table=self.table, free=self.free), values)
 
 
 def _arrays(held: Sequence[tuple[int, int]]) -> dict[str, list[int]]:

@@ -9,16 +9,11 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
 
 from weavegen import sql
 from weavegen.box.mcp import MAYBE_DONE
 from weavegen.channels.exchange import Exchange
 from weavegen.errors import required
-from weavegen.store.leases import later
-from weavegen.store.models.people import CHANNELS, EXCHANGES, MESSAGES
-from weavegen.store.models.traces import TRACES
-from weavegen.store.traces import OVER
 
 
 def exchange(
@@ -29,23 +24,19 @@ def exchange(
     None, with `patient`: the tool reads, and nobody else has written a message yet.
     """
     if wish.do == "open":
-        conn.execute(insert(CHANNELS).values(trace_id=trace_id, name=wish.channel).on_conflict_do_nothing())
-    # The lock makes two workers that hold the same step come one after the other.
-    where = (CHANNELS.c.trace_id == trace_id, CHANNELS.c.name == wish.channel)
-    channel = conn.execute(sa.select(CHANNELS.c.id).where(*where).with_for_update()).scalar_one_or_none()
-    key = (EXCHANGES.c.step_id == step_id, EXCHANGES.c.turn == wish.turn)
-    before = conn.execute(sa.select(EXCHANGES.c.do, EXCHANGES.c.answer).where(*key)).one_or_none()
+        sql.run(conn, "store/open_channel", trace=trace_id, name=wish.channel)
+    channel = sql.run(conn, "store/lock_channel_of_trace", trace=trace_id, name=wish.channel).scalar_one_or_none()
+    before = sql.run(conn, "store/exchange", step=step_id, turn=wish.turn).one_or_none()
     if before is not None and before.do == wish.do:
         return dict(before.answer)
     if before is not None:
         return {"error": f"this was done before, and then it was a {before.do}, not a {wish.do}: nothing is sent"}
     if channel is None:
         return {"error": f"there is no channel {wish.channel!r}: open it"}
-    others = (MESSAGES.c.number > wish.after, ~MESSAGES.c.own)
-    if patient and wish.do == "read" and not _message_exists(conn, channel, *others):
+    if patient and wish.do == "read" and not _has_message(conn, channel, after=wish.after):
         return None
     answer = _perform(conn, channel, wish)
-    conn.execute(sa.insert(EXCHANGES).values(step_id=step_id, turn=wish.turn, do=wish.do, answer=answer))
+    sql.run(conn, "store/save_exchange", step=step_id, turn=wish.turn, do=wish.do, answer=answer)
     return answer
 
 
@@ -60,13 +51,10 @@ def begin_call(
     Else the answer of the first time, which is LOST where a worker has called it and recorded no answer. `again`: the
     call must have been made before.
     """
-    if not again:
-        new = insert(EXCHANGES).values(step_id=step_id, turn=turn, do="tool", request=request)
-        if conn.execute(new.on_conflict_do_nothing().returning(EXCHANGES.c.turn)).one_or_none() is not None:
-            return None
+    if not again and sql.run(conn, "store/begin_call", step=step_id, turn=turn, request=request).rowcount:
+        return None
     end_call(conn, step_id, turn, LOST)
-    query = sa.select(*EXCHANGES.c["request", "answer"])
-    before = conn.execute(query.where(EXCHANGES.c.step_id == step_id, EXCHANGES.c.turn == turn)).one_or_none()
+    before = sql.run(conn, "store/exchange", step=step_id, turn=turn).one_or_none()
     if before is None or before.request != request:
         return {"error": "the code made another call when it ran first: a call is not made when code runs again"}
     return dict(before.answer)
@@ -74,14 +62,12 @@ def begin_call(
 
 def end_call(conn: sa.Connection, step_id: int, turn: int, answer: dict[str, Any]) -> None:
     """Record the answer of a call, unless there is one."""
-    called = (EXCHANGES.c.step_id == step_id, EXCHANGES.c.turn == turn, EXCHANGES.c.answer.is_(None))
-    conn.execute(sa.update(EXCHANGES).where(*called).values(answer=answer))
+    sql.run(conn, "store/answer_exchange", step=step_id, turn=turn, answer=answer)
 
 
 def _perform(conn: sa.Connection, channel: int, wish: Exchange) -> dict[str, Any]:
     """Do an exchange for the first time."""
-    number = MESSAGES.c.number == wish.about
-    if wish.do in ("reply", "react") and not _message_exists(conn, channel, number):
+    if wish.do in ("reply", "react") and not _has_message(conn, channel, number=wish.about):
         return {"error": f"there is no message {wish.about} in this channel"}
     match wish.do:
         case "read":
@@ -91,14 +77,12 @@ def _perform(conn: sa.Connection, channel: int, wish: Exchange) -> dict[str, Any
         case "react":
             add(conn, channel, wish.text, kind="reaction", about=wish.about)
         case _:
-            closed = sa.func.clock_timestamp() if wish.do == "close" else None
-            conn.execute(sa.update(CHANNELS).where(CHANNELS.c.id == channel).values(closed_at=closed))
+            sql.run(conn, "store/mark_channel", channel=channel, closed=wish.do == "close")
     return {"values": None}
 
 
-def _message_exists(conn: sa.Connection, channel: int, *where: sa.ColumnElement[bool]) -> bool:
-    message = (MESSAGES.c.channel_id == channel, MESSAGES.c.kind == "message", *where)
-    return bool(conn.execute(sa.select(sa.exists().where(*message))).scalar_one())
+def _has_message(conn: sa.Connection, channel: int, *, number: int | None = None, after: int | None = None) -> bool:
+    return bool(sql.run(conn, "store/has_message", channel=channel, number=number, after=after).scalar_one())
 
 
 def add(
@@ -127,16 +111,14 @@ def read(conn: sa.Connection, channel: int, wish: Exchange) -> list[dict[str, An
 
 def end_reason(conn: sa.Connection, trace_id: int) -> str | None:
     """Why a trace is over; None while it is not. Raises UsageError if there is no such trace."""
-    query = sa.select(*TRACES.c["status", "ended_because", "failure"]).where(TRACES.c.id == trace_id)
     missing = f"there is no trace {trace_id}: `weavegen status JOB` lists those of a job"
-    row = required(conn.execute(query).one_or_none(), missing)
-    return None if row.status not in OVER else row.failure or row.ended_because or str(row.status)
+    reason: str | None = required(sql.run(conn, "store/end_reason", trace=trace_id).one_or_none(), missing).reason
+    return reason
 
 
 def channels(conn: sa.Connection, trace_id: int) -> dict[str, int]:
     """Ids of a trace's channels by name, in the order in which they were opened."""
-    query = sa.select(CHANNELS.c.name, CHANNELS.c.id).where(CHANNELS.c.trace_id == trace_id)
-    return {row.name: row.id for row in conn.execute(query.order_by(CHANNELS.c.id))}
+    return {row.name: row.id for row in sql.run(conn, "store/channels", trace=trace_id)}
 
 
 def since(conn: sa.Connection, channel: int, number: int) -> Sequence[Any]:
@@ -163,13 +145,12 @@ def hold_due(conn: sa.Connection, limit: int = 10) -> Sequence[Any]:
 
 def look_again(conn: sa.Connection, channel: int, seconds: float, failure: str | None = None) -> None:
     """Let the bridge look at a channel again in so many seconds; with a failure, never."""
-    values = {"look_at": later(seconds), "failure": failure}
-    conn.execute(sa.update(CHANNELS).where(CHANNELS.c.id == channel).values(values))
+    sql.run(conn, "store/look_again", channel=channel, seconds=seconds, failure=failure)
 
 
 def postpone_all(conn: sa.Connection, seconds: float) -> None:
     """Let the bridge look at no channel for so many seconds, except those that workers hold."""
-    conn.execute(sa.update(CHANNELS).where(CHANNELS.c.look_at < later(seconds)).values(look_at=later(seconds)))
+    sql.run(conn, "store/postpone_channels", seconds=seconds)
 
 
 def next_outgoing(conn: sa.Connection, channel: int) -> Any:
@@ -179,15 +160,14 @@ def next_outgoing(conn: sa.Connection, channel: int) -> Any:
 
 def mark_sent(conn: sa.Connection, message: int, discord_id: str | None) -> None:
     """Record that a message was sent; without an id, that it is a reaction, or that Discord refused it."""
-    values = {"sent_at": sa.func.clock_timestamp(), "discord_id": discord_id}
-    conn.execute(sa.update(MESSAGES).where(MESSAGES.c.id == message).values(values))
+    sql.run(conn, "store/mark_sent", message=message, discord_id=discord_id)
 
 
 def store_received(
     conn: sa.Connection, channel: int, discord_id: str, author: str, text: str, about: str | None = None
 ) -> None:
     """Store a message from Discord, unless it is stored already. One without text only counts as fetched."""
-    conn.execute(sa.select(CHANNELS.c.id).where(CHANNELS.c.id == channel).with_for_update())
+    sql.run(conn, "store/lock_channel", channel=channel)
     values = {"discord_id": discord_id, "author": author, "text": text, "about": about}
     sql.run(conn, "store/receive_message", channel=channel, **values)
 

@@ -9,8 +9,6 @@ import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.kernel.steps import ProgramEvaluated
-from weavegen.store.models.blocks import CANDIDATES
-from weavegen.store.models.tools import PROGRAMS
 
 
 def save(conn: sa.Connection, trace_id: int, tick: int, tried: ProgramEvaluated, steps: Mapping[int, int]) -> None:
@@ -18,23 +16,21 @@ def save(conn: sa.Connection, trace_id: int, tick: int, tried: ProgramEvaluated,
 
     A program with this number or a higher one is replaced: it belongs to a tick that was started over since.
     """
-    conn.execute(sa.delete(PROGRAMS).where(PROGRAMS.c.trace_id == trace_id, PROGRAMS.c.number >= tried.number))
-    candidate_id = None
+    sql.run(conn, "store/drop_programs", trace=trace_id, number=tried.number)
+    candidate = None
     if tried.candidate is not None:
         ordinal, position = tried.candidate
         # None in a fork's first tick, where the candidate belongs to a step of another trace.
-        where = (CANDIDATES.c.step_id == steps[ordinal], CANDIDATES.c.position == position)
-        candidate_id = conn.execute(sa.select(CANDIDATES.c.id).where(*where)).scalar_one_or_none()
+        found = sql.run(conn, "store/candidate_id", step=steps[ordinal], position=position)
+        candidate = found.scalar_one_or_none()
     columns = ("number", "generation", "island", "parents", "source", "score", "signature", "error")
     values = {name: getattr(tried, name) for name in columns}
-    conn.execute(sa.insert(PROGRAMS).values(trace_id=trace_id, tick=tick, candidate_id=candidate_id, **values))
+    sql.run(conn, "store/save_program", trace=trace_id, tick=tick, candidate=candidate, **values)
 
 
 def of_trace(conn: sa.Connection, trace_id: int) -> Sequence[Any]:
     """Rows (number, generation, island, parents, score, error, source) of a search, by number."""
-    names = ("number", "generation", "island", "parents", "score", "error", "source")
-    query = sa.select(*PROGRAMS.c[names]).where(PROGRAMS.c.trace_id == trace_id)
-    return conn.execute(query.order_by(PROGRAMS.c.number)).all()
+    return sql.run(conn, "store/programs_of_trace", trace=trace_id).all()
 
 
 def generations(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:

@@ -8,7 +8,6 @@ import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.errors import UsageError, required
-from weavegen.store.models.corpus import KEYS, RELEASES
 
 KEYS_PER_PART = 100_000
 """Numbers in one part of a release's keys."""
@@ -73,7 +72,7 @@ def tokens_of(conn: sa.Connection, traces: Sequence[int], blocks: int = 3) -> li
 
 def require_free(conn: sa.Connection, name: str) -> None:
     """Raise UsageError where a release has this name."""
-    if conn.execute(sa.select(RELEASES.c.id).where(RELEASES.c.name == name)).first() is not None:
+    if sql.run(conn, "store/release", name=name).first() is not None:
         raise UsageError(
             f"there is a release {name!r} already, and it is never changed: give another name, or write it again "
             f"by `weavegen release {name} --rebuild DIR`"
@@ -85,31 +84,28 @@ def save(conn: sa.Connection, kept: Iterable[Key], removed: Iterable[Key], **val
 
     `removed`: keys of near-duplicates, each followed by the key of the row that it resembles.
     """
-    release = conn.execute(sa.insert(RELEASES).values(values).returning(RELEASES.c.id)).scalar_one()
+    release = int(sql.run(conn, "store/insert_release", **values).scalar_one())
     for kind, keys, width in (("kept", kept, values["key_width"]), ("removed", removed, 2 * values["key_width"])):
         for part, batch in enumerate(batches(keys, KEYS_PER_PART // width)):
-            row = {"release_id": release, "kind": kind, "part": part, "keys": list(itertools.chain(*batch))}
-            conn.execute(sa.insert(KEYS).values(row))
-    return int(release)
+            numbers = itertools.chain(*batch)
+            sql.run(conn, "store/save_release_keys", release=release, kind=kind, part=part, keys=numbers)
+    return release
 
 
 def load(conn: sa.Connection, name: str) -> Any:
     """A release's row. Raises UsageError if there is no such release."""
-    row = conn.execute(sa.select(RELEASES).where(RELEASES.c.name == name)).one_or_none()
+    row = sql.run(conn, "store/release", name=name).one_or_none()
     return required(row, f"there is no release {name!r}: `weavegen release --list` lists them")
 
 
 def keys(conn: sa.Connection, release: Any) -> Iterator[Key]:
     """The keys of the rows of a release, in order; one part is read at a time."""
-    kept = (KEYS.c.release_id == release.id, KEYS.c.kind == "kept")
-    for part in conn.execute(sa.select(KEYS.c.part).where(*kept).order_by(KEYS.c.part)).scalars().all():
-        numbers = conn.execute(sa.select(KEYS.c["keys"]).where(*kept, KEYS.c.part == part)).scalar_one()
+    for part in sql.run(conn, "store/parts_of_release", release=release.id).scalars().all():
+        numbers = sql.run(conn, "store/release_keys", release=release.id, part=part).scalar_one()
         width = release.key_width
         yield from (tuple(numbers[start : start + width]) for start in range(0, len(numbers), width))
 
 
 def rows(conn: sa.Connection) -> list[dict[str, Any]]:
     """All releases, newest first: what `weavegen release --list` shows."""
-    columns = RELEASES.c["format", "rows", "created_at", "version", "manifest_sha256", "condition"]
-    query = sa.select(RELEASES.c.name.label("release"), *columns).order_by(RELEASES.c.id.desc())
-    return [dict(row) for row in conn.execute(query).mappings()]
+    return [dict(row) for row in sql.run(conn, "store/releases").mappings()]

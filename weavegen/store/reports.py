@@ -13,8 +13,6 @@ import sqlalchemy as sa
 
 from weavegen import config, sql
 from weavegen.errors import UsageError, required
-from weavegen.store.models.blocks import BLOCKS
-from weavegen.store.models.traces import JOBS, TRACES
 from weavegen.store.session import reader_engine
 from weavegen.store.states import TraceStatus
 from weavegen.store.urls import READER
@@ -84,21 +82,13 @@ class JobRow:
         return self.queued + self.running
 
 
-OPEN = """(
-  exists (select from traces t where t.job_id = j.id and t.status = 'queued')
-  or j.id in (select t.job_id from traces t where t.status = 'running')
-)"""
-
-
 def jobs(conn: sa.Connection, job_id: int | None = None, limit: int = 50, *, only_open: bool = False) -> list[JobRow]:
     """The latest jobs, newest first; or one. Raises UsageError if there is no such job.
 
     It reads all rows of their traces: half a second for a million.
     """
-    # The condition is part of the text, so that each has a plan of its own: one for all would read every trace.
-    which = "j.id = :job" if job_id is not None else OPEN if only_open else "true"
-    query = sql.statement(sql.text("store/job_rows").format(which=which))
-    rows = conn.execute(query, {"limit": limit} | ({} if job_id is None else {"job": job_id})).all()
+    jobs = sql.run(conn, "store/listed_jobs", job=job_id, only_open=only_open, limit=limit).scalars().all()
+    rows = sql.run(conn, "store/job_rows", jobs=jobs).all()
     if job_id is not None and not rows:
         raise UsageError(f"there is no job {job_id}: `weavegen status` lists them")
     retunes = _retunes(conn, [row.id for row in rows])
@@ -129,7 +119,7 @@ def flat(settings: dict[str, Any]) -> dict[str, Any]:
 
 def latest(conn: sa.Connection) -> int:
     """Id of the newest job that people enqueued. Raises UsageError where there is none."""
-    newest: int | None = conn.execute(sa.select(sa.func.max(JOBS.c.id)).where(JOBS.c.called_by.is_(None))).scalar()
+    newest: int | None = sql.run(conn, "store/latest_job").scalar_one()
     return required(newest, "there is no job yet: `weavegen run bootstraps/tictactoe.py -n 8 --ticks 12` makes one")
 
 
@@ -174,8 +164,8 @@ def traces(
     """Rows of trace_rows.sql: a job's traces, in order; or only those with one status. Reads no more than these."""
     # The status is part of the text, and ids are in the order of numbers: running traces have an index by both.
     which = "true" if status is None else f"status = '{TraceStatus(status)}'"
-    query = sql.text("store/trace_rows").format(which=which, order="number" if status is None else "id")
-    return conn.execute(sa.text(query), {"job": job_id, "limit": limit}).all()
+    query = sql.load("store/trace_rows", which=which, order="number" if status is None else "id")
+    return conn.execute(query, {"job": job_id, "limit": limit}).all()
 
 
 def traces_by_server(conn: sa.Connection) -> dict[str, int]:
@@ -185,10 +175,10 @@ def traces_by_server(conn: sa.Connection) -> dict[str, int]:
 
 def blocks(conn: sa.Connection, trace_id: int, chunk: int = 200) -> sa.ScalarResult[str]:
     """A trace's rendered blocks, in order, streamed. Raises UsageError if there is no such trace."""
-    if conn.execute(sa.select(TRACES.c.id).where(TRACES.c.id == trace_id)).one_or_none() is None:
+    if not sql.run(conn, "store/trace_exists", trace=trace_id).scalar_one():
         raise UsageError(f"there is no trace {trace_id}: `weavegen status JOB` lists a job's traces")
-    query = sa.select(BLOCKS.c.rendered).where(BLOCKS.c.trace_id == trace_id).order_by(BLOCKS.c.index)
-    return conn.execution_options(yield_per=chunk).execute(query).scalars()
+    every = {"trace": trace_id, "first": 0, "end": 2**63 - 1}
+    return conn.execution_options(yield_per=chunk).execute(sql.load("store/rendered_blocks"), every).scalars()
 
 
 # ------------------------------------------------------------------------------------------- queries of users

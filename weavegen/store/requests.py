@@ -14,8 +14,6 @@ import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.errors import UsageError
-from weavegen.store.models.people import CHANGES, REQUESTS
-from weavegen.store.models.traces import TRACES
 from weavegen.store.states import RequestStatus, TraceStatus
 from weavegen.trace.render import one_line
 
@@ -104,9 +102,7 @@ def load(conn: sa.Connection, id: int) -> RequestRow:
 
 def changes(conn: sa.Connection, id: int) -> list[Change]:
     """All changes of a request, in order."""
-    columns = [CHANGES.c[name] for name in Change.__dataclass_fields__]
-    query = sa.select(*columns).where(CHANGES.c.request_id == id).order_by(CHANGES.c.id)
-    return [Change(*row) for row in conn.execute(query)]
+    return [Change(*row) for row in sql.run(conn, "store/request_changes", request=id)]
 
 
 def past(conn: sa.Connection, other_than: int | None) -> Sequence[Any]:
@@ -124,26 +120,25 @@ def user_statements(conn: sa.Connection, user: str, other_than: int | None) -> l
 
 def insert(conn: sa.Connection, spec: RequestSpec, user: str) -> int:
     """Write a request that no trace works on yet. Returns its id."""
-    values = _values(spec)
-    new = sa.insert(REQUESTS).values(asked_by=user, **values).returning(REQUESTS.c.id)
-    id = int(conn.execute(new).scalar_one())
+    values = asdict(spec)
+    id = int(sql.run(conn, "store/insert_request", user=user, **values).scalar_one())
     _record(conn, id, S.NOT_STARTED, spec.objective, what="created", changed=values)
     return id
 
 
 def attach(conn: sa.Connection, id: int, trace_id: int) -> None:
     """Record that this trace works on a request."""
-    conn.execute(sa.update(REQUESTS).where(REQUESTS.c.id == id).values(trace_id=trace_id))
+    sql.run(conn, "store/attach_request", request=id, trace=trace_id)
 
 
 def attach_job(conn: sa.Connection, id: int, job_id: int) -> None:
     """Record that the only trace of this job works on a request."""
-    attach(conn, id, int(conn.execute(sa.select(TRACES.c.id).where(TRACES.c.job_id == job_id)).scalar_one()))
+    attach(conn, id, int(sql.run(conn, "store/traces_of_job", job=job_id).scalar_one()))
 
 
 def lock_open(conn: sa.Connection, id: int) -> RequestRow:
     """A request with its current status, locked until the transaction ends. Raises UsageError if it is over."""
-    conn.execute(sa.select(REQUESTS.c.id).where(REQUESTS.c.id == id).with_for_update())
+    sql.run(conn, "store/lock_request", request=id)
     follow_traces(conn, id)
     row = load(conn, id)
     if S(row.status) in OVER:
@@ -153,9 +148,9 @@ def lock_open(conn: sa.Connection, id: int) -> RequestRow:
 
 def change(conn: sa.Connection, row: RequestRow, spec: RequestSpec, reason: str) -> None:
     """Record that the user asks for something else. The trace reads it at its next stage."""
-    values = _values(spec)
+    values = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(spec).items()}
     changed = {name: value for name, value in values.items() if value != getattr(row, name)}
-    conn.execute(sa.update(REQUESTS).where(REQUESTS.c.id == row.id).values(**values, revision=REQUESTS.c.revision + 1))
+    sql.run(conn, "store/change_request", request=row.id, **values)
     _record(conn, row.id, S(row.status), reason, what="updated", changed=changed)
 
 
@@ -170,7 +165,7 @@ def set_status(
         raise ValueError(f"request {row.id} is {row.status}: it can't become {status}")
     question = reason[:MAX_KEPT_CHARS] if status is S.WAITING_FEEDBACK else None
     columns = {"status": status, "question": question, "result": None if result is None else result[:MAX_KEPT_CHARS]}
-    conn.execute(sa.update(REQUESTS).where(REQUESTS.c.id == row.id).values(columns))
+    sql.run(conn, "store/set_request_status", request=row.id, **columns)
     _record(conn, row.id, status, reason, **values)
 
 
@@ -220,12 +215,16 @@ def standing(row: Any) -> Standing:
     return Standing(S.FAILED, reason, row.finished_at, result)
 
 
-def _values(spec: RequestSpec) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(spec).items()}
-
-
-def _record(conn: sa.Connection, id: int, status: RequestStatus, reason: str, *, at: Any = None, **values: Any) -> None:
-    """Add a row to the history of a request. `at` None: now. `values`: other columns of request_changes."""
-    values = {"what": "status", "at": sa.func.clock_timestamp() if at is None else at} | values
-    reason = one_line(reason)[:MAX_KEPT_CHARS]
-    conn.execute(sa.insert(CHANGES).values(request_id=id, status=status, reason=reason, **values))
+def _record(
+    conn: sa.Connection,
+    id: int,
+    status: RequestStatus,
+    reason: str,
+    *,
+    what: str = "status",
+    at: datetime.datetime | None = None,
+    changed: dict[str, Any] | None = None,
+) -> None:
+    """Add a row to the history of a request. `at` None: now."""
+    values = {"what": what, "at": at, "changed": changed, "reason": one_line(reason)[:MAX_KEPT_CHARS]}
+    sql.run(conn, "store/save_request_change", request=id, status=status, **values)

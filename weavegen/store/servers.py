@@ -10,11 +10,8 @@ import sqlalchemy as sa
 from weavegen import sql
 from weavegen.errors import UsageError
 from weavegen.store import reports
-from weavegen.store.models.servers import SERVERS, USAGE
 from weavegen.store.traces import SERVER_LOCK
 from weavegen.text import duration
-
-RECORD = sa.insert(USAGE)
 
 
 @dataclass(frozen=True)
@@ -77,8 +74,7 @@ def servers(conn: sa.Connection, *, gone: bool = False) -> Sequence[Any]:
 
     With `gone` also those that have left. `model` is the one that a server had when it was added.
     """
-    query = sa.select(*SERVERS.c["url", "owner", "model", "added_at", "removed_at"]).order_by(SERVERS.c.id)
-    return conn.execute(query if gone else query.where(SERVERS.c.removed_at.is_(None))).all()
+    return sql.run(conn, "store/lent_servers", gone=gone).all()
 
 
 def add(
@@ -96,11 +92,11 @@ def add(
     by server, and `url`; it returns how many each server gives away. The traces with the fewest blocks move, for they
     cost the least to read anew. Raises UsageError where the server is in the pool already.
     """
-    conn.execute(sa.select(sa.func.pg_advisory_xact_lock(SERVER_LOCK)))
+    sql.run(conn, "store/advisory_lock", key=SERVER_LOCK)
     present = servers(conn)
     if url in urls or any(server.url == url for server in present):
         raise UsageError(f"{url} is in the pool: `weavegen pool list` says who lends it")
-    conn.execute(sa.insert(SERVERS).values(url=url, owner=owner, model=model))
+    sql.run(conn, "store/add_server", url=url, owner=owner, model=model)
     homes = reports.traces_by_server(conn)
     moved = 0
     for home, number in moves({member: homes.get(member, 0) for member in same}, url).items():
@@ -110,8 +106,7 @@ def add(
 
 def remove(conn: sa.Connection, url: str) -> int:
     """Take a server out of the pool. Returns how many running traces it had. Raises UsageError."""
-    member = sa.update(SERVERS).where(SERVERS.c.url == url, SERVERS.c.removed_at.is_(None))
-    if conn.execute(member.values(removed_at=sa.func.clock_timestamp())).rowcount != 1:
+    if sql.run(conn, "store/remove_server", url=url).rowcount != 1:
         raise UsageError(f"{url} was not added to the pool: `weavegen pool list` shows what was")
     return reports.traces_by_server(conn).get(url, 0)
 
@@ -122,7 +117,7 @@ def record(conn: sa.Connection, trace_id: int, kind: str, served: Iterable[Mappi
     Rows are only added, so no transaction waits for another.
     """
     for values in served:  # usually one, for which single statements are fastest
-        conn.execute(RECORD, {"trace_id": trace_id, "kind": kind, **values})
+        sql.run(conn, "store/record_usage", trace=trace_id, kind=kind, **values)
 
 
 GROUPS = {
@@ -132,13 +127,9 @@ GROUPS = {
     "user": ("enqueued_by",),
 }
 """Groups of `weavegen pool usage`, with their columns of the view pool_usage."""
-SUMS = ("requests", "sequences", "prompt_tokens", "cached_tokens", "sampled_tokens", "uncounted")
-"""Columns of the view that are summed up."""
 
 
 def usage(conn: sa.Connection, by: str) -> list[dict[str, Any]]:
     """Sums over the ledger, a row for each value of `by`, one of GROUPS. The most prompt tokens come first."""
-    columns = ", ".join(GROUPS[by])
-    sums = ", ".join([*(f"sum({name})::bigint as {name}" for name in SUMS), "sum(cost) as cost"])
-    query = f"select {columns}, {sums} from pool_usage group by {columns} order by prompt_tokens desc, {columns}"
-    return [dict(row) for row in conn.execute(sa.text(query)).mappings()]
+    query = sql.load("store/pool_usage", columns=", ".join(GROUPS[by]))
+    return [dict(row) for row in conn.execute(query).mappings()]

@@ -19,11 +19,10 @@ from weavegen.kernel.steps import (
     Step,
     SubagentDone,
 )
-from weavegen.store.leases import MAX_DELAY_SECONDS, LeaseTable, later
-from weavegen.store.models.traces import STEPS
+from weavegen.store.leases import MAX_DELAY_SECONDS, LeaseTable
 from weavegen.store.states import StepStatus
 
-COPIED = tuple(kind for kind, step in STEP_KINDS.items() if step.copied)
+COPIED = [kind for kind, step in STEP_KINDS.items() if step.copied]
 """Kinds whose results the typed tables hold too."""
 FAILURES: dict[str, type[RolloutError]] = {"model": ModelError, "environment": EnvironmentFailure}
 RESULTS = ("result", "failure_kind", "failure", "model_seconds", "environment_seconds")
@@ -63,9 +62,6 @@ def insert_ready(
         queue = f"{step.queue}.{host}" if isinstance(step, Execute) and host else step.queue
         rows.append(
             {
-                "trace_id": trace_id,
-                "tick": tick,
-                "run": run,
                 "ordinal": ordinal,
                 "kind": step.kind,
                 "label": f"trace {trace_id} tick {tick} {step.summary}".rstrip(),
@@ -74,10 +70,8 @@ def insert_ready(
                 "queue": queue or "control",
             }
         )
-    statement = sa.insert(STEPS).values(send_after=later(resend))
-    columns = STEPS.c["id", "kind", "queue", "label"]
-    inserted = conn.execute(statement.returning(*columns, sort_by_parameter_order=True), rows)
-    return [Message(*row) for row in inserted]
+    place = {"trace": trace_id, "tick": tick, "run": run}
+    return [Message(*row) for row in sorted(sql.run(conn, "store/insert_steps", **place, steps=rows, resend=resend))]
 
 
 # ------------------------------------------------------------------------------------------------- doing steps
@@ -172,30 +166,25 @@ def void(conn: sa.Connection, trace_ids: Sequence[int], tick: int | None = None)
 
 def end_subagent_step(conn: sa.Connection, trace_id: int, tick: int, result: SubagentDone) -> None:
     """End the step of a tick that waits for a subagent."""
-    _end(conn, (STEPS.c.trace_id == trace_id) & (STEPS.c.tick == tick) & (STEPS.c.kind == "work"), result)
+    sql.run(conn, "store/end_steps_of_kind", trace=trace_id, kind="work", tick=tick, result=result)
 
 
 def end_returned_delegates(conn: sa.Connection) -> None:
     """End the steps that wait for traces which are over by now, with what these returned."""
     for row in sql.run(conn, "store/returned_delegates").all():
-        _end(conn, STEPS.c.id == row.id, Delegated(trace=row.trace, returned=row.returned, error=row.error))
+        result = Delegated(trace=row.trace, returned=row.returned, error=row.error)
+        sql.run(conn, "store/end_step", step=row.id, result=result)
 
 
 def refuse_delegate(conn: sa.Connection, step_id: int, error: str) -> None:
     """End a step that waits for another trace without that trace."""
-    _end(conn, STEPS.c.id == step_id, Delegated(error=error))
+    sql.run(conn, "store/end_step", step=step_id, result=Delegated(error=error))
 
 
 def answer(conn: sa.Connection, trace_id: int, text: str) -> bool:
     """End the step in which a trace waits for a person, with their answer. False: there is no such step."""
-    return _end(conn, (STEPS.c.trace_id == trace_id) & (STEPS.c.kind == "await"), HumanAnswer(text=text))
-
-
-def _end(conn: sa.Connection, where: sa.ColumnElement[bool], result: SubagentDone | Delegated | HumanAnswer) -> bool:
-    """End the running steps that match. False: there is none."""
-    running = sa.update(STEPS).where(where, STEPS.c.status == StepStatus.RUNNING)
-    values = {"status": StepStatus.DONE, "result": result, "finished_at": sa.func.clock_timestamp()}
-    return conn.execute(running.values(values)).rowcount > 0
+    result = HumanAnswer(text=text)
+    return sql.run(conn, "store/end_steps_of_kind", trace=trace_id, kind="await", tick=None, result=result).rowcount > 0
 
 
 # -------------------------------------------------------------------------------------------- reading the journal
@@ -226,7 +215,7 @@ def entry(row: Any, emptied: Any = None) -> replay.Entry:
 
 def trace_of(conn: sa.Connection, step_id: int) -> int:
     """The trace of a step, also of one that can't be decoded."""
-    return int(conn.execute(sa.select(STEPS.c.trace_id).where(STEPS.c.id == step_id)).scalar_one())
+    return int(sql.run(conn, "store/trace_of_step", step=step_id).scalar_one())
 
 
 def executed(conn: sa.Connection, trace_id: int) -> list[tuple[int, Execute, Executed, Any]]:
@@ -241,9 +230,7 @@ def executed(conn: sa.Connection, trace_id: int) -> list[tuple[int, Execute, Exe
 
 def listed_tools(conn: sa.Connection, trace_id: int) -> Any:
     """The tools of the MCP servers as the trace's first tick listed them; None: it did not."""
-    first = (STEPS.c.trace_id == trace_id, STEPS.c.tick == 0, STEPS.c.status == StepStatus.DONE)
-    query = sa.select(STEPS.c.result["value"]).where(*first, STEPS.c.request["op"].astext == "tools")
-    return conn.execute(query.order_by(STEPS.c.run.desc()).limit(1)).scalar_one_or_none()
+    return sql.run(conn, "store/listed_tools", trace=trace_id).scalar_one_or_none()
 
 
 def last_evaluated(conn: sa.Connection, trace_id: int, step_id: int) -> Executed | None:
@@ -254,5 +241,4 @@ def last_evaluated(conn: sa.Connection, trace_id: int, step_id: int) -> Executed
 
 def forget_results(conn: sa.Connection, trace_id: int, tick: int) -> None:
     """Empty the results of a finished tick. It is not replayed again, and the typed tables hold the values."""
-    those = (STEPS.c.trace_id == trace_id, STEPS.c.tick == tick, STEPS.c.kind.in_(COPIED))
-    conn.execute(sa.update(STEPS).where(*those).values(result=None))
+    sql.run(conn, "store/forget_results", trace=trace_id, tick=tick, kinds=COPIED)

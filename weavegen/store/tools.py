@@ -7,7 +7,6 @@ import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.kernel.steps import ToolCalled, ToolSaved
-from weavegen.store.models.tools import VERSIONS
 
 
 def save(conn: sa.Connection, trace_id: int, made: ToolSaved) -> int:
@@ -17,15 +16,14 @@ def save(conn: sa.Connection, trace_id: int, made: ToolSaved) -> int:
     """
     values = {"name": made.name, "description": made.description, "signature": made.signature}
     tool = sql.run(conn, "store/save_tool", **values).scalar_one()
-    versions = sa.select(VERSIONS.c.version, VERSIONS.c.source).where(VERSIONS.c.tool_id == tool)
-    newest = conn.execute(versions.order_by(VERSIONS.c.version.desc()).limit(1)).one_or_none()
+    newest = sql.run(conn, "store/newest_tool_version", tool=tool).one_or_none()
     if newest is not None and newest.source == made.source:
         return int(newest.version)
     version = 1 if newest is None else int(newest.version) + 1
     searched_by, program = made.program if made.program is not None else (None, None)
     copied = {name: getattr(made, name) for name in ("source", "tests", "evaluator", "score", "generality")}
-    identity = {"tool_id": tool, "version": version, "made_by": trace_id}
-    conn.execute(sa.insert(VERSIONS).values(**identity, **copied, searched_by=searched_by, program=program))
+    identity = {"tool": tool, "version": version, "made_by": trace_id, "searched_by": searched_by, "program": program}
+    sql.run(conn, "store/save_tool_version", **identity, **copied)
     return version
 
 

@@ -16,12 +16,9 @@ from weavegen.kernel.replay import Start
 from weavegen.kernel.settings import Settings, settings
 from weavegen.kernel.template import Template
 from weavegen.store import reports, steps
-from weavegen.store.models.traces import EVENTS, TICKS, TRACES
 from weavegen.store.states import TraceStatus
 from weavegen.version import __version__
 
-OPEN = (TraceStatus.QUEUED, TraceStatus.RUNNING)
-OVER = (TraceStatus.ENDED, TraceStatus.FAILED, TraceStatus.CANCELLED)
 START_LOCK = 0x77656176
 """Advisory lock under which queued traces are started, so that the limit on running traces holds."""
 SERVER_LOCK = START_LOCK + 1
@@ -108,24 +105,24 @@ def lock(conn: sa.Connection, trace_id: int) -> LockedTrace:
 
 def job_of(conn: sa.Connection, trace_id: int) -> int:
     """The job of a trace."""
-    return int(conn.execute(sa.select(TRACES.c.job_id).where(TRACES.c.id == trace_id)).scalar_one())
+    return int(sql.run(conn, "store/job_of_trace", trace=trace_id).scalar_one())
 
 
-def update(conn: sa.Connection, trace_id: int, **values: Any) -> None:
-    """Set columns of a trace."""
-    conn.execute(sa.update(TRACES).where(TRACES.c.id == trace_id).values(**values))
-
-
-def finish(conn: sa.Connection, trace_id: int, status: TraceStatus, detail: str, **values: Any) -> None:
+def finish(
+    conn: sa.Connection,
+    trace_id: int,
+    status: TraceStatus,
+    detail: str,
+    *,
+    returned: Any,
+    ended_because: str | None = None,
+    failure_kind: str | None = None,
+    failure: str | None = None,
+) -> None:
     """End a running trace with this status; `detail` goes into its history."""
-    update(conn, trace_id, status=status, finished_at=sa.func.clock_timestamp(), **values)
+    reason = {"ended_because": ended_because, "failure_kind": failure_kind, "failure": failure}
+    sql.run(conn, "store/end_trace", trace=trace_id, status=status, returned=returned, **reason)
     event(conn, trace_id, status, detail)
-
-
-def count_sampled(conn: sa.Connection, trace_id: int, candidates: int, tokens: int) -> None:
-    """Add to a trace's counts of sampled candidates and tokens."""
-    counts = {"candidates": TRACES.c.candidates + candidates, "sampled_tokens": TRACES.c.sampled_tokens + tokens}
-    update(conn, trace_id, **counts)
 
 
 def assign_server(
@@ -135,18 +132,18 @@ def assign_server(
 
     `choose` gets the number of running traces by server.
     """
-    conn.execute(sa.select(sa.func.pg_advisory_xact_lock(SERVER_LOCK)))
-    server = conn.execute(sa.select(TRACES.c.server).where(TRACES.c.id == trace_id)).scalar_one()
+    sql.run(conn, "store/advisory_lock", key=SERVER_LOCK)
+    server = sql.run(conn, "store/server_of_trace", trace=trace_id).scalar_one()
     if server in urls:
         return str(server)
     server = choose(reports.traces_by_server(conn))
-    update(conn, trace_id, server=server)
+    sql.run(conn, "store/give_server", trace=trace_id, server=server)
     return server
 
 
 def event(conn: sa.Connection, trace_id: int, kind: str, detail: str | None = None) -> None:
     """Add a line to a trace's history."""
-    conn.execute(sa.insert(EVENTS).values(trace_id=trace_id, kind=kind, detail=detail))
+    sql.run(conn, "store/add_event", trace=trace_id, kind=kind, detail=detail)
 
 
 # ------------------------------------------------------------------------------------------------------- ticks
@@ -212,11 +209,12 @@ def begin_tick(
 ) -> None:
     """Open the next tick. Its clock starts now, less the lag of the trace's clock.
 
-    `values`: other columns of the table ticks, among them first_block and deadline.
+    `values`: other columns of the table ticks: first_block; caller and state, if any; deadline, or instead of it
+    `budget`, seconds from now.
     """
-    lag = sa.select(TRACES.c.lag).where(TRACES.c.id == trace_id).scalar_subquery()
-    values |= {"repeats": repeats(conn, trace_id, subagent), "clock": epoch() - lag, **asdict(terms)}
-    conn.execute(sa.insert(TICKS).values(trace_id=trace_id, number=number, subagent=subagent, **values))
+    values = dict.fromkeys(("caller", "state", "deadline", "budget")) | asdict(terms) | values
+    values["repeats"] = repeats(conn, trace_id, subagent)
+    sql.run(conn, "store/begin_tick", trace=trace_id, number=number, subagent=subagent, **values)
 
 
 MAX_REPEATS = 16
@@ -230,23 +228,6 @@ def repeats(conn: sa.Connection, trace_id: int, subagent: str) -> int:
     return len(list(itertools.takewhile(lambda text: text == texts[0], texts)))
 
 
-def epoch() -> sa.ColumnElement[float]:
-    """The time now, in seconds since the epoch, to the millisecond."""
-    return sa.func.round(sa.func.extract("epoch", sa.func.clock_timestamp()), 3)
-
-
-def restart_tick(conn: sa.Connection, trace_id: int, number: int) -> None:
-    """Begin another run of a tick."""
-    update_tick(conn, trace_id, number, run=TICKS.c.run + 1)
-    update(conn, trace_id, restarts=TRACES.c.restarts + 1)
-
-
-def update_tick(conn: sa.Connection, trace_id: int, number: int, **values: Any) -> None:
-    """Set columns of a tick."""
-    tick = sa.update(TICKS).where(TICKS.c.trace_id == trace_id, TICKS.c.number == number)
-    conn.execute(tick.values(**values))
-
-
 # ------------------------------------------------------------------------------------------ starting and stopping
 
 
@@ -256,7 +237,7 @@ def to_start(conn: sa.Connection, max_active: int, at_most: int = 16) -> list[tu
     Each free place goes to the job with the fewest running traces. Jobs that are paused or draining start none.
     Running traces of a paused job take no places.
     """
-    if not conn.execute(sa.select(sa.func.pg_try_advisory_xact_lock(START_LOCK))).scalar_one():
+    if not sql.run(conn, "store/try_advisory_lock", key=START_LOCK).scalar_one():
         return []
     rows = sql.run(conn, "store/start_queued_traces", max_active=max_active, at_most=at_most)
     return [(row.id, TickSettings(row.revision, row.paused_seconds)) for row in sorted(rows)]
@@ -272,17 +253,16 @@ def stuck(conn: sa.Connection) -> Sequence[int]:
 
 def cancel_abandoned(conn: sa.Connection) -> None:
     """Cancel delegated traces whose callers no longer wait: these failed, were cancelled, or started over."""
-    _cancel(conn, f"id in ({sql.text('store/abandoned_traces')})")
+    _void_cancelled(conn, sql.run(conn, "store/cancel_abandoned"))
 
 
 def cancel(conn: sa.Connection, job_id: int) -> int:
     """Cancel a job's queued and running traces. What they wrote stays. Returns how many."""
-    return _cancel(conn, "job_id = :job", job=job_id)
+    return _void_cancelled(conn, sql.run(conn, "store/cancel_job", job=job_id))
 
 
-def _cancel(conn: sa.Connection, which: str, **values: int) -> int:
-    statement = sa.text(sql.text("store/cancel_traces").format(which=which))
-    ids = conn.execute(statement, values).scalars().all()
+def _void_cancelled(conn: sa.Connection, cancelled: sa.CursorResult[Any]) -> int:
+    ids = cancelled.scalars().all()
     # In a statement of its own: the first may have waited for a trace that was just advancing, and only a later
     # snapshot sees the steps that this has inserted.
     steps.void(conn, ids)

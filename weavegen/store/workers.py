@@ -6,10 +6,6 @@ from typing import Any
 import sqlalchemy as sa
 
 from weavegen import sql
-from weavegen.store.models.traces import JOBS, TRACES
-from weavegen.store.models.workers import WORKERS
-from weavegen.store.states import JobState
-from weavegen.store.traces import OPEN
 from weavegen.version import __version__
 
 REPORT_SECONDS = 3.0
@@ -28,7 +24,7 @@ def report(conn: sa.Connection, process: str, node: str, queues: Sequence[str], 
 
 def forget(conn: sa.Connection, processes: Sequence[str]) -> None:
     """Delete the rows of workers that have ended."""
-    conn.execute(sa.delete(WORKERS).where(WORKERS.c.process.in_(processes)))
+    sql.run(conn, "store/forget_workers", processes=list(processes))
 
 
 def rows(conn: sa.Connection) -> Sequence[Any]:
@@ -38,8 +34,7 @@ def rows(conn: sa.Connection) -> Sequence[Any]:
 
 def open_traces(conn: sa.Connection) -> int:
     """How many traces are queued or running, of jobs that are not paused."""
-    open = sa.select(sa.func.count()).join(JOBS, JOBS.c.id == TRACES.c.job_id).where(TRACES.c.status.in_(OPEN))
-    return int(conn.execute(open.where(JOBS.c.state != JobState.PAUSED)).scalar_one())
+    return int(sql.run(conn, "store/count_open_traces").scalar_one())
 
 
 def waiting_queues(conn: sa.Connection) -> Sequence[Any]:

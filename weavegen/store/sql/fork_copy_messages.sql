@@ -1,11 +1,11 @@
 -- Messages that the bridge has not sent to Discord yet count as sent: it sends them once, for the other trace.
 with seen as (
   select c.id, (
-    select coalesce(max(number), 0) from messages where channel_id = c.id and created_at <= :moment) as n
-  from channels c where c.trace_id = :parent and c.opened_at <= :moment
+    select coalesce(max(number), 0) from messages where channel_id = c.id and created_at <= to_timestamp(:moment)) as n
+  from channels c where c.trace_id = :parent and c.opened_at <= to_timestamp(:moment)
 ), opened as (
   insert into channels (trace_id, name, messages, opened_at, closed_at, fetched, failure)
-  select :child, c.name, s.n, c.opened_at, case when c.closed_at <= :moment then c.closed_at end, c.fetched,
+  select :child, c.name, s.n, c.opened_at, case when c.closed_at <= to_timestamp(:moment) then c.closed_at end, c.fetched,
     c.failure
   from channels c join seen s on s.id = c.id returning id, name
 )

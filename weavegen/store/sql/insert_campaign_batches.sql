@@ -1,4 +1,5 @@
--- Follows `with texts as (...)`, which is campaign_texts.sql.
+-- Writes the texts of a campaign, in batches. {texts}: campaign_texts.sql.
+with texts as materialized ({texts}),
 batches as (
   insert into campaign_batches (campaign_id, trace_id, number)
   select :campaign, trace_id, number from texts group by trace_id, number order by trace_id, number

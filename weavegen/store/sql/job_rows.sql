@@ -1,11 +1,10 @@
--- Jobs with sums over their traces; `which` is a condition on j.
+-- Jobs with sums over their traces, newest first.
 -- Settings that end a trace (the budgets) count only where they are numbers: another version may have written others.
 with listed as (
   select j.*, coalesce(
     (select r.settings from job_settings r where r.job_id = j.id order by r.revision desc limit 1), j.settings
   ) as newest
-  from jobs j where {which} and exists (select from traces t where t.job_id = j.id)
-  order by j.id desc limit :limit
+  from jobs j where j.id = any(cast(:jobs as bigint[]))
 ), budgeted as (
   select l.*,
     case when jsonb_typeof(l.newest -> 'ticks') = 'number'

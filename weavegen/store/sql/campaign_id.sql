@@ -1,0 +1,2 @@
+-- A campaign, by its name.
+select id from campaigns where name = :name

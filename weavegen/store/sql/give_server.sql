@@ -1,0 +1,2 @@
+-- Gives a trace a model server.
+update traces set server = :server where id = :trace

@@ -1,0 +1,2 @@
+-- The archive with the files of a Harbor task.
+select files from harbor_tasks where sha256 = :sha256

@@ -1,0 +1,2 @@
+-- The job of a trace.
+select job_id from traces where id = :trace

@@ -1,0 +1,2 @@
+-- The newest job that people enqueued.
+select max(id) from jobs where called_by is null

@@ -1,0 +1,2 @@
+-- Locks a channel.
+select id from channels where id = :channel for update

@@ -1,0 +1,2 @@
+-- Locks a request until the transaction ends.
+select id from requests where id = :request for update

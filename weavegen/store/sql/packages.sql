@@ -1,0 +1,2 @@
+-- A set of packages.
+select requirements, folder, versions from packages where sha256 = :sha256

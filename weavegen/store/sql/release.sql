@@ -1,0 +1,2 @@
+-- A release, by its name.
+select * from releases where name = :name

@@ -1,0 +1,2 @@
+-- The model server of a trace; null: it has none yet.
+select server from traces where id = :trace

@@ -1,0 +1,2 @@
+-- Gives a request another status.
+update requests set status = :status, question = :question, result = :result where id = :request
