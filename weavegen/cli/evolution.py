@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.syntax import Syntax
 from rich.table import Table
 
+from weavegen import sql
 from weavegen.cli import display
 from weavegen.cli.app import Result, command, reading, write_file
 from weavegen.config import SIMULATED_MODEL
@@ -33,7 +34,8 @@ def evolution(
     Example: weavegen evolution 17 --svg evolution.svg
     """
     with reading() as conn:
-        rows, generations = programs.of_trace(conn, trace), programs.generations(conn, trace)
+        rows = programs.of_trace(conn, trace)
+        generations = [dict(row) for row in sql.run(conn, "store/generations", trace=trace).mappings()]
         missing = f"there is no trace {trace}: see their numbers with  weavegen status JOB"
         about = required(programs.task_of(conn, trace), missing)
     if not rows:

@@ -11,6 +11,7 @@ import typer
 from sqlalchemy.engine import make_url
 
 from weavegen import config as configuration
+from weavegen import sql
 from weavegen.cli.app import Result, Seed, command, writing
 from weavegen.cli.complete import job_numbers, trace_numbers
 from weavegen.cli.jobs import JobName, Set, by_type, pairs
@@ -135,7 +136,7 @@ def retune(
     with writing() as conn:
         tuned = jobs.retune(conn, job, by_type(pairs(values)))
         conn.commit()
-        open = jobs.open_traces(conn, job)
+        open = {row.status: row.traces for row in sql.run(conn, "store/open_traces", job=job)}
     line = f"job {job} has these settings already: nothing was changed"
     if tuned.changed:
         line = (

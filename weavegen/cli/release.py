@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from weavegen import config as configuration
+from weavegen import sql
 from weavegen.cli import display
 from weavegen.cli.app import SIMULATED_DATA, Result, command, progress_bar, reading
 from weavegen.cli.export import ExportOptions
@@ -61,7 +62,7 @@ def release(
 
     if list_:
         with reading() as conn:
-            rows = releases.rows(conn)
+            rows = [dict(row) for row in sql.run(conn, "store/releases").mappings()]
         return Result(rows, display.table(rows, LISTED))
     if name is None or sum(folder is not None for folder in (options.out, verify, rebuild)) != 1:
         raise UsageError("give a NAME with --out, --verify or --rebuild, or --list")

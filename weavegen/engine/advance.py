@@ -24,6 +24,7 @@ from weavegen.kernel.steps import (
     Append,
     AskHuman,
     Delegate,
+    Delegated,
     Ended,
     Note,
     ProgramEvaluated,
@@ -33,7 +34,7 @@ from weavegen.kernel.steps import (
     ToolCalled,
     ToolSaved,
 )
-from weavegen.store import blocks, candidates, delegation, forks, programs, steps, tools, traces
+from weavegen.store import blocks, delegation, programs, steps, tools, traces
 from weavegen.store.states import StepStatus, TraceStatus
 from weavegen.store.steps import Claimed, Message
 from weavegen.store.traces import LockedTrace, OpenTick, TickSettings, TraceSpec
@@ -236,9 +237,10 @@ class Engine:
 
         It starts at once, however many traces are active: the trace that waits for it is active already.
         """
-        if delegation.count(conn, trace_id) >= (most := spec.settings.delegated_traces):
+        given = int(sql.run(conn, "store/delegated_traces", trace=trace_id).scalar_one())
+        if given >= (most := spec.settings.delegated_traces):
             error = f"other agents have been given {most} tasks, and the setting delegated_traces allows no more"
-            steps.refuse_delegate(conn, step_id, error)
+            sql.run(conn, "store/end_step", step=step_id, result=Delegated(error=error))
             traces.event(conn, trace_id, "delegation refused", f"{step.agent}: {step.label}: {error}")
             return None
         delegate_id, tick_settings = delegation.create(conn, trace_id, step_id, step, spec.settings)
@@ -251,7 +253,7 @@ class Engine:
         sql.run(conn, "store/end_tick", trace=trace.id, tick=number, ticks=trace.ticks)
         steps.forget_results(conn, trace.id, number)
         if keep_tokens != "all":
-            candidates.forget_tokens(conn, trace.id, number, keep_tokens)
+            sql.run(conn, "store/forget_tokens", trace=trace.id, tick=number, keep=keep_tokens)
         return trace
 
     def _follow_tick(self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn", ended: Ended) -> None:
@@ -277,7 +279,7 @@ class Engine:
         elif tick.caller is not None and reason in ("returned", "time"):
             assert turn.cursor.last_type is not None
             done = SubagentDone(index=turn.cursor.index, last_type=turn.cursor.last_type)
-            steps.end_subagent_step(conn, trace.id, tick.caller, done)
+            sql.run(conn, "store/end_steps_of_kind", trace=trace.id, kind="work", tick=tick.caller, result=done)
         else:
             steps.void(conn, [trace.id])  # those of the callers, where a subagent has spent the trace's budget
             traces.finish(conn, trace.id, TraceStatus.ENDED, reason, ended_because=reason, returned=ended.returned)
@@ -291,7 +293,8 @@ class Engine:
         steps.void(conn, [trace.id], start.tick)
         sql.run(conn, "store/restart_tick", trace=trace.id, tick=start.tick)
         size, written = blocks.drop_from(conn, trace.id, start.blocks)
-        forks.unshare(conn, trace.id, start.blocks)
+        for query in ("unshare_trace", "unshare_ticks"):  # a fork shares nothing any more from there on
+            sql.run(conn, f"store/{query}", trace=trace.id, first=start.blocks)
         sql.run(conn, "store/count_blocks", trace=trace.id, blocks=start.blocks, bytes=size, written=written)
         traces.event(conn, trace.id, "tick restarted", reason)
         return traces.lock(conn, trace.id)

@@ -6,6 +6,7 @@ One worker at a time holds a channel.
 import logging
 from typing import Any
 
+from weavegen import sql
 from weavegen.channels.discord import MAX_LISTED_MESSAGES, Discord, DiscordRefusal, RateLimited
 from weavegen.config import Config
 from weavegen.errors import TransientError
@@ -93,5 +94,6 @@ def fetch(client: Discord, channel: Any) -> float:
         name = message.author.global_name or message.author.username
         with database().begin() as conn:
             messages.store_received(conn, channel.id, message.id, name, text, about)
-            messages.store_reactions(conn, channel.id, message.id, bytes(message.reactions))
+            reactions = {"discord_id": message.id, "reactions": message.reactions}
+            sql.run(conn, "store/receive_reactions", channel=channel.id, **reactions)
     return 0.0 if len(listed) == MAX_LISTED_MESSAGES else POLL_SECONDS

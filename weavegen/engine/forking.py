@@ -11,6 +11,7 @@ import logging
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.agents import AGENTS, Tick
 from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel import replay
@@ -66,7 +67,8 @@ def replayed(conn: sa.Connection, trace_id: int, place: Place, at: int) -> tuple
     tick = Tick(spec.settings, cursor, spec.bootstrap, inherited, mcp=mcp, listed=listed)
     try:
         advance = replay.replay(AGENTS[spec.agent].program(tick), tick.cursor, forks.entries(conn, place.steps))
-        bodies = forks.bodies(conn, trace_id, place.tick)
+        rows = sql.run(conn, "store/bodies_of_tick", trace=trace_id, tick=place.tick)
+        bodies = {index: body for index, body in rows}  # noqa: C416 (a row's own `index` is a method)
         same = all(bodies.get(block.index) == block.body for _, block in tick.cursor.recorded if block.index < at)
     except Exception:  # noqa: BLE001 - a bug of the program raises anything
         same = False

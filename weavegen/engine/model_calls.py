@@ -188,7 +188,8 @@ class Pools:
         finally:
             if served:
                 with single().connect() as conn:
-                    servers.record(conn, trace_id, kind, served)
+                    for values in served:  # usually one, for which single statements are fastest
+                        sql.run(conn, "store/record_usage", trace=trace_id, kind=kind, **values)
 
     def _cost(self, client: ModelClient, usage: TokenUsage) -> float | None:
         """What these tokens cost; None where WEAVEGEN_PRICES does not have the model."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from weavegen import config
+from weavegen import config, sql
 from weavegen.agents.toolsmith import Task
 from weavegen.engine.enqueueing import choose_packages, job_options, read
 from weavegen.engine.mcp_file import servers_of
@@ -64,7 +64,7 @@ def create(
         task = Task(content.objective, content.requirements, content.constraints, user, number)
         order = Order(f"request-{number}.json", msgspec.json.encode(task).decode())
         job = jobs.enqueue(conn, [order], packages=packages, **options | {"name": f"request {number}"})
-        store.attach_job(conn, number, job)
+        store.attach(conn, number, int(sql.run(conn, "store/traces_of_job", job=job).scalar_one()))
     return number
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.config import Config
 from weavegen.engine.advance import Engine, Progress, Save
 from weavegen.engine.leases import Leases
@@ -22,7 +23,7 @@ from weavegen.engine.model_calls import Pools
 from weavegen.engine.prompt_assembly import Context
 from weavegen.errors import JournalMismatch, RolloutError, StepLost, TransientError, Unserved, UsageError
 from weavegen.kernel.steps import STEP_KINDS, Execute, Score, Step
-from weavegen.store import environments, jobs, requests, steps, traces
+from weavegen.store import jobs, requests, steps, traces
 from weavegen.store.leases import MAX_CLAIMS, MAX_DELAY_SECONDS, Held, LeaseTable
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
@@ -158,7 +159,7 @@ class Worker:
     def close_environments(self, trace_id: int | None = None) -> int:
         """Have the environments of ended traces closed on their hosts. Returns how many."""
         with single().connect() as conn:
-            closing = environments.to_close(conn, trace_id)
+            closing = sql.run(conn, "store/environments_to_close", trace=trace_id).all()
         for id, host in closing:
             self.dispatch("weavegen.close", id, f"execute.{host}", f"trace {id}")
         return len(closing)

@@ -78,7 +78,7 @@ def worker_faults(conn: sa.Connection) -> list[Fault]:
         if row.silent:
             what = f"the worker {row.node} ({row.process}) has been silent for {duration(row.age)}"
             found.append(Fault(kind="worker", what=what, advice="look at its host, and start it there again"))
-    if not any(not row.silent for row in rows) and (count := workers.open_traces(conn)):
+    if not any(not row.silent for row in rows) and (count := sql.run(conn, "store/count_open_traces").scalar_one()):
         what = f"no worker runs, and {count:,} {'trace is' if count == 1 else 'traces are'} open"
         found.append(Fault(kind="worker", what=what, advice="start workers with `weavegen up`, or see docs/deploy.md"))
     return found

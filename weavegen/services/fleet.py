@@ -15,7 +15,7 @@ import psutil  # type: ignore[import-untyped]
 from celery import Celery
 from sqlalchemy.exc import DBAPIError
 
-from weavegen import folders
+from weavegen import folders, sql
 from weavegen.config import PERSONAL, SECRET, Config, differing, shown_settings, stored_settings
 from weavegen.errors import UsageError
 from weavegen.sandbox import environment as environments
@@ -335,7 +335,7 @@ def start_broker(config: Config) -> bool:
     if not redis.start(config):
         return False
     with unpooled_engine(urls.database_url(config)).begin() as conn:
-        steps.send_all_again(conn)
+        sql.run(conn, "store/send_all_again")
     return True
 
 

@@ -20,7 +20,10 @@ def append(
     """Record blocks. `steps` maps the tick's ordinals to step ids. Returns the bytes of the rendered blocks."""
     rows = []
     for draft, block in drafts:
-        candidate_id = None
+        candidate_id = toolset_id = None
+        if draft.tools is not None:
+            digest = hashlib.sha256(draft.tools.encode()).hexdigest()
+            toolset_id = content_id(conn, "toolsets", digest, tools=draft.tools)
         if draft.candidate is not None:
             ordinal, position = draft.candidate
             candidate = sql.run(conn, "store/candidate_id", step=steps[ordinal], position=position)
@@ -33,7 +36,7 @@ def append(
                 "tags": list(block.tags),
                 "score": draft.score,
                 "exception": draft.exception,
-                "toolset": None if draft.tools is None else toolset_id(conn, draft.tools),
+                "toolset": toolset_id,
                 "executed_by": None if draft.executed is None else steps[draft.executed],
                 "candidate": candidate_id,
                 **{name: getattr(block, name) for name in COPIED},
@@ -42,11 +45,6 @@ def append(
         )
     sql.run_each(conn, "store/insert_block", rows)
     return sum(len(row["rendered"].encode()) for row in rows)
-
-
-def toolset_id(conn: sa.Connection, tools: str) -> int:
-    """Id of a set of tools. A new one is written."""
-    return content_id(conn, "toolsets", hashlib.sha256(tools.encode()).hexdigest(), tools=tools)
 
 
 COPIED = (

@@ -61,11 +61,6 @@ def load(
     return sql.run(conn, "store/candidates_of_step", **place).all()
 
 
-def forget_tokens(conn: sa.Connection, trace_id: int, tick: int, keep: str) -> None:
-    """Delete the token ids of a finished tick's candidates: all (`keep` none), or all but the chosen ones'."""
-    sql.run(conn, "store/forget_tokens", trace=trace_id, tick=tick, keep=keep)
-
-
 def save_verdicts(conn: sa.Connection, candidates: Sequence[Any], verdicts: Sequence[Verdict]) -> None:
     """Store the verdicts on candidates. A candidate is linted once."""
     rows = [

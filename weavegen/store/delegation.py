@@ -14,11 +14,6 @@ INHERITED = ("context", "tokens", "network", "callback_seconds", "delegates", "d
 """Settings that a delegated trace has from its caller."""
 
 
-def count(conn: sa.Connection, trace_id: int) -> int:
-    """How many traces were delegated so far in the tree of traces that this trace belongs to."""
-    return int(sql.run(conn, "store/delegated_traces", trace=trace_id).scalar_one())
-
-
 def create(
     conn: sa.Connection, trace_id: int, step_id: int, step: Delegate, settings: Settings
 ) -> tuple[int, TickSettings]:

@@ -31,11 +31,6 @@ def deaths(conn: sa.Connection, trace_id: int) -> int:
     return int(sql.run(conn, "store/environment_deaths", trace=trace_id).scalar_one())
 
 
-def to_close(conn: sa.Connection, trace_id: int | None = None) -> Sequence[Any]:
-    """Rows (trace_id, host) of the open environments whose trace is over; or only of one trace."""
-    return sql.run(conn, "store/environments_to_close", trace=trace_id).all()
-
-
 def save_evaluations(
     conn: sa.Connection, trace_id: int, step_id: int, tick: int, evaluations: Sequence[Evaluated]
 ) -> None:

@@ -95,12 +95,6 @@ def cut(conn: sa.Connection, trace: Any, place: Place, at: int, ordinal: int, cl
     return Cut(trace.id, at, place.tick, tuple(callers), before, clock, place.paused_seconds)
 
 
-def bodies(conn: sa.Connection, trace_id: int, tick: int) -> dict[int, str]:
-    """The bodies of a tick's blocks, by index."""
-    rows = sql.run(conn, "store/bodies_of_tick", trace=trace_id, tick=tick)
-    return {index: body for index, body in rows}  # noqa: C416 (a row's own `index` is a method)
-
-
 # ------------------------------------------------------------------------------------------- emptied results
 
 
@@ -235,9 +229,3 @@ def _inherit(conn: sa.Connection, trace_id: int, parent: Any, number: int, at: i
     results = emptied_results(conn, steps.tick_rows(conn, trace_id, number, tick.run))
     filled = [{"step": id, "result": result} for id, result in results.items()]
     sql.run_each(conn, "store/fill_result", filled)
-
-
-def unshare(conn: sa.Connection, trace_id: int, first: int) -> None:
-    """A tick that begins at block `first` starts over: from there on a fork shares nothing any more."""
-    for statement in ("unshare_trace", "unshare_ticks"):
-        sql.run(conn, f"store/{statement}", trace=trace_id, first=first)

@@ -15,11 +15,13 @@ from weavegen.kernel.packages import Packages
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import renamed, settings
 from weavegen.kernel.template import Template
+from weavegen.store.releases import batches
 from weavegen.store.states import JobState, TraceStatus
 from weavegen.store.traces import job_of
 
 MAX_FAILED_SCORES = 3
 """The failed score at which a job without any score is paused. It is asked for again after `resume`."""
+TRACES_PER_STATEMENT = 10_000
 SCORES_LOCK = 0x77656178
 """Advisory lock of transactions in which scores fail."""
 
@@ -60,7 +62,7 @@ def enqueue(
         digest = hashlib.sha256(files).hexdigest()
         values["starting_files_id"] = content_id(conn, "starting_files", digest, archive=files)
     if template is not None:
-        values["template_id"] = template_id(conn, template)
+        values["template_id"] = content_id(conn, "templates", template.sha256, texts=template)
     values["asked_model"] = values["model"]
     job_id = insert_job(conn, values)
     bootstraps = bootstrap_ids(conn, orders)
@@ -85,8 +87,6 @@ JOB = dict.fromkeys(
     ("evaluator", "student", "template_id", "packages_id", "starting_files_id", "mcp_servers", "enqueued_by")
 ) | {"paused_seconds": 0.0, "revision": 0}
 """Columns of jobs that may be left out."""
-TRACE = dict.fromkeys(("harbor_task_id", "retry_of", "fork_of", "fork_at"))
-"""Columns of traces that may be left out."""
 
 
 def insert_job(conn: sa.Connection, values: dict[str, Any]) -> int:
@@ -95,8 +95,9 @@ def insert_job(conn: sa.Connection, values: dict[str, Any]) -> int:
 
 
 def insert_traces(conn: sa.Connection, rows: Iterable[dict[str, Any]]) -> None:
-    """Write queued traces with these columns."""
-    sql.run_each(conn, "store/insert_trace", [TRACE | row for row in rows])
+    """Write queued traces with these columns, in their order."""
+    for part in batches(rows, TRACES_PER_STATEMENT):
+        sql.run(conn, "store/insert_traces", traces=part)
 
 
 def bootstrap_ids(conn: sa.Connection, orders: Sequence[Order]) -> dict[str, int]:
@@ -119,11 +120,6 @@ def content_id(conn: sa.Connection, table: str, digest: str, **values: Any) -> i
     return content_ids(conn, table, [{"sha256": digest, **values}])[digest]
 
 
-def template_id(conn: sa.Connection, template: Template) -> int:
-    """Id of a template. A new one is written."""
-    return content_id(conn, "templates", template.sha256, texts=template)
-
-
 def harbor_task_id(conn: sa.Connection, task: HarborTask, files: bytes) -> int:
     """Id of a Harbor task. A new one is written."""
     digest = hashlib.sha256(msgspec.json.encode(task) + files).hexdigest()
@@ -138,7 +134,8 @@ def images_in_use(conn: sa.Connection) -> set[str]:
 
 def record_template(conn: sa.Connection, job_id: int, template: Template) -> Template:
     """Record the template of a job's prompts. Returns the recorded one: the first stays."""
-    sql.run(conn, "store/record_template", job=job_id, template=template_id(conn, template))
+    recorded = content_id(conn, "templates", template.sha256, texts=template)
+    sql.run(conn, "store/record_template", job=job_id, template=recorded)
     return msgspec.convert(sql.run(conn, "store/template_of_job", job=job_id).scalar_one(), Template)
 
 
@@ -256,8 +253,3 @@ def not_active(conn: sa.Connection, trace_ids: Sequence[int]) -> dict[int, str]:
     """The states of the jobs of these traces that are paused or draining, by job."""
     rows = sql.run(conn, "store/not_active_jobs", traces=list(trace_ids))
     return {row.id: row.state for row in rows}
-
-
-def open_traces(conn: sa.Connection, job_id: int) -> dict[str, int]:
-    """How many traces of a job are queued, and how many are running."""
-    return {row.status: row.traces for row in sql.run(conn, "store/open_traces", job=job_id)}

@@ -7,7 +7,6 @@ answer is kept and given again at every repetition, so a step that is done again
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 
 from weavegen import sql
@@ -170,8 +169,3 @@ def store_received(
     sql.run(conn, "store/lock_channel", channel=channel)
     values = {"discord_id": discord_id, "author": author, "text": text, "about": about}
     sql.run(conn, "store/receive_message", channel=channel, **values)
-
-
-def store_reactions(conn: sa.Connection, channel: int, discord_id: str, reactions: bytes) -> None:
-    """Store people's reactions to a message, except those that are stored. Those that were taken back stay."""
-    sql.run(conn, "store/receive_reactions", channel=channel, discord_id=discord_id, reactions=msgspec.Raw(reactions))

@@ -33,11 +33,6 @@ def of_trace(conn: sa.Connection, trace_id: int) -> Sequence[Any]:
     return sql.run(conn, "store/programs_of_trace", trace=trace_id).all()
 
 
-def generations(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
-    """For each generation: programs tried, those without a score, best, mean, median, and the best so far."""
-    return [dict(row) for row in sql.run(conn, "store/generations", trace=trace_id).mappings()]
-
-
 @dataclass(frozen=True)
 class SearchTask:
     """The task of a search."""

@@ -57,7 +57,7 @@ def texts(conn: sa.Connection, columns: tuple[str, ...], trace_id: int) -> dict[
 
 def questions(conn: sa.Connection, view: str, key: Sequence[str], trace_id: int) -> dict[Key, str]:
     """The question of each row of a view with a column `question`, by key."""
-    query = sa.text(f"select {', '.join(key)}, question from {view} where trace_id = :trace")
+    query = sql.load("store/release_questions", key=", ".join(key), view=view)
     return {tuple(row[:-1]): str(row[-1]) for row in conn.execute(query, {"trace": trace_id})}
 
 
@@ -104,8 +104,3 @@ def keys(conn: sa.Connection, release: Any) -> Iterator[Key]:
         numbers = sql.run(conn, "store/release_keys", release=release.id, part=part).scalar_one()
         width = release.key_width
         yield from (tuple(numbers[start : start + width]) for start in range(0, len(numbers), width))
-
-
-def rows(conn: sa.Connection) -> list[dict[str, Any]]:
-    """All releases, newest first: what `weavegen release --list` shows."""
-    return [dict(row) for row in sql.run(conn, "store/releases").mappings()]

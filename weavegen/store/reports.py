@@ -147,7 +147,7 @@ def troubles(conn: sa.Connection, job: JobRow, seconds: float = 5.0) -> Troubles
     parameters = {"job": job.id, "begun": max(1, job.traces - job.queued), "most": MAX_SAMPLED_TRACES}
     try:
         with conn.begin():
-            conn.execute(sa.text(f"set local statement_timeout = {int(seconds * 1000)}"))
+            sql.run(conn, "store/limit_time", milliseconds=int(seconds * 1000))
             return Troubles(*sql.run(conn, "store/job_losses", **parameters).one())
     except sa.exc.OperationalError as error:
         if not isinstance(error.orig, psycopg.errors.QueryCanceled):
@@ -187,8 +187,7 @@ def blocks(conn: sa.Connection, trace_id: int, chunk: int = 200) -> sa.ScalarRes
 def materialised(conn: sa.Connection, query: str) -> dict[str, float]:
     """Age in seconds of the rows of each materialised view that a query names."""
     named = set(re.findall(r"\w+", query))
-    rows = conn.execute(sa.text("select name, seconds_ago from freshness order by name"))
-    return {row.name: row.seconds_ago for row in rows if row.name in named}
+    return {row.name: row.seconds_ago for row in sql.run(conn, "store/freshness") if row.name in named}
 
 
 def select(
@@ -260,7 +259,7 @@ def _require_no_superuser(conn: sa.Connection) -> None:
 
     That may be DATABASE_URL's user, in a database of the user's own without WEAVEGEN_READER_URL.
     """
-    if conn.execute(sa.text("select rolsuper from pg_roles where rolname = session_user")).scalar_one():
+    if sql.run(conn, "store/login_is_superuser").scalar_one():
         raise UsageError(
             "DATABASE_URL's user is a superuser, whom nothing restricts: give the role a password (alter role "
             f"{READER} login password '...') and set WEAVEGEN_READER_URL to the database's URL with that role"

@@ -105,11 +105,6 @@ def changes(conn: sa.Connection, id: int) -> list[Change]:
     return [Change(*row) for row in sql.run(conn, "store/request_changes", request=id)]
 
 
-def past(conn: sa.Connection, other_than: int | None) -> Sequence[Any]:
-    """The newest requests other than this one, newest first: rows of past_requests.sql."""
-    return sql.run(conn, "store/past_requests", other=other_than).all()
-
-
 def user_statements(conn: sa.Connection, user: str, other_than: int | None) -> list[str]:
     """The constraints, answers and reasons that a user gave in requests other than this one, the newest first."""
     return list(dict.fromkeys(sql.run(conn, "store/user_statements", user=user, other=other_than).scalars()))
@@ -129,11 +124,6 @@ def insert(conn: sa.Connection, spec: RequestSpec, user: str) -> int:
 def attach(conn: sa.Connection, id: int, trace_id: int) -> None:
     """Record that this trace works on a request."""
     sql.run(conn, "store/attach_request", request=id, trace=trace_id)
-
-
-def attach_job(conn: sa.Connection, id: int, job_id: int) -> None:
-    """Record that the only trace of this job works on a request."""
-    attach(conn, id, int(sql.run(conn, "store/traces_of_job", job=job_id).scalar_one()))
 
 
 def lock_open(conn: sa.Connection, id: int) -> RequestRow:

@@ -1,6 +1,6 @@
 """Model servers that people lend to the pool, and the ledger of served requests, in Postgres."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -109,15 +109,6 @@ def remove(conn: sa.Connection, url: str) -> int:
     if sql.run(conn, "store/remove_server", url=url).rowcount != 1:
         raise UsageError(f"{url} was not added to the pool: `weavegen pool list` shows what was")
     return reports.traces_by_server(conn).get(url, 0)
-
-
-def record(conn: sa.Connection, trace_id: int, kind: str, served: Iterable[Mapping[str, Any]]) -> None:
-    """Add to the ledger what was served to a trace: other columns of model_usage, for each server that answered.
-
-    Rows are only added, so no transaction waits for another.
-    """
-    for values in served:  # usually one, for which single statements are fastest
-        sql.run(conn, "store/record_usage", trace=trace_id, kind=kind, **values)
 
 
 GROUPS = {

@@ -17,7 +17,6 @@ from weavegen.kernel.steps import (
     Executed,
     HumanAnswer,
     Step,
-    SubagentDone,
 )
 from weavegen.store.leases import MAX_DELAY_SECONDS, LeaseTable
 from weavegen.store.states import StepStatus
@@ -124,11 +123,6 @@ def overdue(conn: sa.Connection, resend: float, limit: int = 1000) -> list[Messa
     return [Message(*row) for row in sql.run(conn, "store/overdue_steps", resend=resend, never=never, limit=limit)]
 
 
-def send_all_again(conn: sa.Connection) -> None:
-    """Let the sweeper send every ready step at once: the broker that had their messages is gone."""
-    sql.run(conn, "store/send_all_again")
-
-
 def workers(conn: sa.Connection) -> Sequence[str]:
     """The worker processes that hold steps, each as `host:pid`."""
     return sql.run(conn, "store/holders_of_steps").scalars().all()
@@ -164,21 +158,11 @@ def void(conn: sa.Connection, trace_ids: Sequence[int], tick: int | None = None)
 # ---------------------------------------------------------------------------------- steps that no worker claims
 
 
-def end_subagent_step(conn: sa.Connection, trace_id: int, tick: int, result: SubagentDone) -> None:
-    """End the step of a tick that waits for a subagent."""
-    sql.run(conn, "store/end_steps_of_kind", trace=trace_id, kind="work", tick=tick, result=result)
-
-
 def end_returned_delegates(conn: sa.Connection) -> None:
     """End the steps that wait for traces which are over by now, with what these returned."""
     for row in sql.run(conn, "store/returned_delegates").all():
         result = Delegated(trace=row.trace, returned=row.returned, error=row.error)
         sql.run(conn, "store/end_step", step=row.id, result=result)
-
-
-def refuse_delegate(conn: sa.Connection, step_id: int, error: str) -> None:
-    """End a step that waits for another trace without that trace."""
-    sql.run(conn, "store/end_step", step=step_id, result=Delegated(error=error))
 
 
 def answer(conn: sa.Connection, trace_id: int, text: str) -> bool:

@@ -32,11 +32,6 @@ def rows(conn: sa.Connection) -> Sequence[Any]:
     return sql.run(conn, "store/workers", silent=SILENT_SECONDS, forgotten=FORGOTTEN_SECONDS).all()
 
 
-def open_traces(conn: sa.Connection) -> int:
-    """How many traces are queued or running, of jobs that are not paused."""
-    return int(sql.run(conn, "store/count_open_traces").scalar_one())
-
-
 def waiting_queues(conn: sa.Connection) -> Sequence[Any]:
     """Rows (queue, served, waiting, oldest, untried) of the queues in which steps wait for a worker.
 

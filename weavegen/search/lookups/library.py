@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import UsageError
 from weavegen.kernel.lookups import FindTools, PastRequests, Preferences, ReadRequest, ReadTool
 from weavegen.search.index import rank_texts
@@ -26,7 +27,7 @@ def read_request(conn: sa.Connection, trace_id: int, call: ReadRequest) -> str:
 
 def past_requests(conn: sa.Connection, trace_id: int, call: PastRequests) -> str:
     """Requests other than `number` by BM25, with their outcomes."""
-    past = requests.past(conn, call.number)
+    past = sql.run(conn, "store/past_requests", other=call.number).all()
     texts = [" ".join([row.objective, *row.requirements, row.result or ""]) for row in past]
     best = [past[position] for position, _ in rank_texts(call.query, texts, min(call.limit, MAX_RESULTS))]
     return _json(

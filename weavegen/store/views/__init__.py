@@ -28,13 +28,6 @@ ORDER = (
 )  # fmt: skip
 """The views, each after the views that it reads."""
 
-INSTALLED = "select name, sha256 from views order by position"
-REFRESHED = """
-update views set seconds = :seconds where name = :name returning name as view, cast(:rows as bigint) as rows, seconds
-"""
-KIND = "select relkind from pg_class where oid = to_regclass(:name)"
-WORK_MEMORY = "128MB"
-"""Memory for a sort of a refresh. A hash may take twice as much."""
 MIN_AGE_SECONDS = 60.0
 """Age of a view's rows below which it is not refreshed."""
 MIN_AGE_RATIO = 20.0
@@ -53,9 +46,9 @@ def expected() -> dict[str, str]:
 
 def installed(conn: sa.Connection) -> dict[str, str]:
     """Hash of the text of each view in the database, in order; none before the first migration."""
-    if conn.execute(sa.text("select to_regclass('views')")).scalar_one() is None:
+    if not sql.run(conn, "store/views_exist").scalar_one():
         return {}
-    return {row.name: row.sha256 for row in conn.execute(sa.text(INSTALLED))}
+    return {row.name: row.sha256 for row in sql.run(conn, "store/installed_views")}
 
 
 def install(conn: sa.Connection) -> bool:
@@ -65,19 +58,16 @@ def install(conn: sa.Connection) -> bool:
     drop(conn)
     for position, (name, sha256) in enumerate(expected().items()):
         conn.exec_driver_sql(text(name).replace("%", "%%"))
-        conn.execute(
-            sa.text("insert into views (name, position, sha256) values (:name, :position, :sha256)"),
-            {"name": name, "position": position, "sha256": sha256},
-        )
+        sql.run(conn, "store/save_view", name=name, position=position, sha256=sha256)
     return True
 
 
 def drop(conn: sa.Connection) -> None:
     """Drop the views, so that the tables that they read can be changed."""
     for name in reversed(installed(conn)):
-        if kind := conn.execute(sa.text(KIND), {"name": name}).scalar_one_or_none():
-            conn.execute(sa.text(f'drop {"materialized view" if kind == "m" else "view"} "{name}"'))
-        conn.execute(sa.text("delete from views where name = :name"), {"name": name})
+        if kind := sql.run(conn, "store/kind_of_view", name=name).scalar_one_or_none():
+            conn.execute(sql.load("store/drop_view", kind=kind, name=name))
+        sql.run(conn, "store/forget_view", name=name)
 
 
 def refresh(conn: sa.Connection, names: Sequence[str] = ()) -> Iterator[Any]:
@@ -106,16 +96,11 @@ def refresh_next(conn: sa.Connection) -> Any:
 
 def _refresh(conn: sa.Connection, name: str) -> Any:
     began = time.perf_counter()
-    # One core, so that traces are written at the same time; and no shared memory, which is scarce in containers.
-    conn.execute(sa.text("set local max_parallel_workers_per_gather = 0"))
-    conn.execute(sa.text(f"set local work_mem = '{WORK_MEMORY}'"))
-    conn.execute(sa.text("set local statement_timeout = 0"))
-    # The rows are those of the snapshot of the refresh, which is taken after now().
-    conn.execute(sa.text("update views set as_of = now() where name = :name"), {"name": name})
-    conn.execute(sa.text(f'refresh materialized view concurrently "{name}"'))
-    conn.execute(sa.text(f'analyze "{name}"'))
-    rows = conn.execute(sa.text(f'select count(*) from "{name}"')).scalar_one()
+    sql.run(conn, "store/limit_refresh")
+    sql.run(conn, "store/begin_refresh", name=name)
+    conn.execute(sql.load("store/refresh_view", name=name))
+    conn.execute(sql.load("store/analyze_view", name=name))
     seconds = round(time.perf_counter() - began, 3)
-    refreshed = conn.execute(sa.text(REFRESHED), {"name": name, "rows": rows, "seconds": seconds}).one()
+    refreshed = conn.execute(sql.load("store/end_refresh", name=name), {"name": name, "seconds": seconds}).one()
     conn.commit()
     return refreshed

@@ -1,0 +1,2 @@
+-- Counts the values of a view, for the planner.
+analyze "{name}"

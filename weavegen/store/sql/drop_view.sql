@@ -1,0 +1,2 @@
+-- Drops a view.
+drop {kind} "{name}"

@@ -1,0 +1,2 @@
+-- Forgets a view that was dropped.
+delete from views where name = :name

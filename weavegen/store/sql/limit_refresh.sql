@@ -1,0 +1,4 @@
+-- Until the transaction ends: one core, so that traces are written at the same time; no shared memory, which is scarce
+-- in containers; so much memory for a sort, and twice as much for a hash; and no time limit.
+select set_config('max_parallel_workers_per_gather', '0', true), set_config('work_mem', '128MB', true),
+  set_config('statement_timeout', '0', true)

@@ -1,0 +1,2 @@
+-- Refreshes a materialised view.
+refresh materialized view concurrently "{name}"
