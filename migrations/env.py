@@ -5,8 +5,7 @@ from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from weavegen import config
-from weavegen.store import comments, urls, views
-from weavegen.store.models import METADATA
+from weavegen.store import tables, urls, views
 
 LOCK_TIMEOUT = "5s"
 """A migration that waits for a lock blocks all later queries, so it should rather fail and be tried again."""
@@ -22,7 +21,7 @@ def database_url() -> str:
 
 
 def migrate(connection: Connection) -> None:
-    context.configure(connection=connection, target_metadata=METADATA, compare_type=True)
+    context.configure(connection=connection)
     with context.begin_transaction():
         connection.execute(text("SELECT pg_advisory_xact_lock(:turn)"), {"turn": TURN})
         connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))
@@ -31,7 +30,7 @@ def migrate(connection: Connection) -> None:
             views.drop(connection)  # views read tables that may change
         context.run_migrations()
         if at_head():
-            comments.install(connection)
+            tables.comment(connection)
             views.install(connection)
 
 
@@ -46,7 +45,7 @@ def at_head() -> bool:
 
 
 if context.is_offline_mode():
-    context.configure(url=database_url(), target_metadata=METADATA, literal_binds=True)
+    context.configure(url=database_url(), literal_binds=True)
     with context.begin_transaction():
         context.run_migrations()
 else:

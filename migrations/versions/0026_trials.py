@@ -15,11 +15,9 @@ depends_on: str | Sequence[str] | None = None
 def upgrade() -> None:
     op.create_table(
         "trials",
-        sa.Column("step_id", sa.BigInteger(), sa.ForeignKey("steps.id", ondelete="CASCADE"), primary_key=True),
-        sa.Column(
-            "candidate_id", sa.BigInteger(), sa.ForeignKey("candidates.id", ondelete="CASCADE"), primary_key=True
-        ),
-        sa.Column("trace_id", sa.BigInteger(), sa.ForeignKey("traces.id", ondelete="CASCADE"), nullable=False),
+        sa.Column("step_id", sa.BigInteger(), nullable=False),
+        sa.Column("candidate_id", sa.BigInteger(), nullable=False),
+        sa.Column("trace_id", sa.BigInteger(), nullable=False),
         sa.Column("ran", sa.Boolean(), nullable=True),
         sa.Column("not_tried", sa.Text(), nullable=True),
         sa.Column("exception", sa.Text(), nullable=True),
@@ -30,6 +28,10 @@ def upgrade() -> None:
         sa.Column("views", JSONB(), nullable=False),
         sa.Column("output", sa.Text(), nullable=False),
         sa.Column("seconds", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("step_id", "candidate_id", name="pk_trials"),
+        sa.ForeignKeyConstraint(["step_id"], ["steps.id"], name="fk_trials_step_id", ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["candidate_id"], ["candidates.id"], name="fk_trials_candidate_id", ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name="fk_trials_trace_id", ondelete="CASCADE"),
     )
     op.create_index("ix_trials_candidate_id", "trials", ["candidate_id"])
     op.create_index("ix_trials_trace_id", "trials", ["trace_id"])

@@ -354,17 +354,6 @@ def test_two_concurrent_migrations_take_turns_and_load_the_examples_once(own: Co
         assert tuple(conn.execute(count).one()) == (0, 0), "who deletes them wants none"
 
 
-def test_the_schema_equals_the_models(database: str) -> None:
-    from alembic.autogenerate import compare_metadata
-    from alembic.runtime.migration import MigrationContext
-
-    from weavegen.store.models import METADATA
-
-    with create_engine(database, poolclass=NullPool).connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, METADATA) == []
-
-
 @pytest.mark.parametrize("model", ["nano", "sim"])
 def test_the_fleet_starts_answers_and_stops(own: Config, model: str) -> None:
     own = dataclasses.replace(own, model=model)

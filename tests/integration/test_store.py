@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from alembic import command
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 
 from tests.support.waiting import until
 from tests.support.worker import Worker, enqueue, scalar
@@ -30,35 +27,10 @@ from weavegen.kernel.steps import (
     SubagentState,
     YesNo,
 )
-from weavegen.services import schema
 from weavegen.store import blocks, reports, steps, traces
-from weavegen.store.models import METADATA
 from weavegen.store.states import StepStatus
 from weavegen.trace.blocks import SUCCESSORS, BlockType
 from weavegen.trace.render import parse_trace
-
-
-def test_migration_and_models_agree(db: sa.Engine) -> None:
-    with db.connect() as conn:
-        context = MigrationContext.configure(conn, opts={"compare_type": True, "compare_server_default": True})
-        assert compare_metadata(context, METADATA) == []
-
-
-def test_downgrade_and_upgrade_again(db: sa.Engine, database: str) -> None:
-    settings = schema._alembic()
-    settings.attributes["url"] = database
-    command.downgrade(settings, "base")
-    assert sa.inspect(db).get_table_names() == ["alembic_version"]
-    command.upgrade(settings, "head")
-    assert "blocks" in sa.inspect(db).get_table_names()
-
-
-def test_every_table_and_column_has_a_comment(db: sa.Engine) -> None:
-    inspector = sa.inspect(db)
-    for table in METADATA.tables:
-        assert inspector.get_table_comment(table)["text"], table
-        for column in inspector.get_columns(table):
-            assert column["comment"], f"{table}.{column['name']}"
 
 
 class Restless(World):

@@ -7,7 +7,8 @@ with waiting as (
 )
 insert into steps (trace_id, tick, run, ordinal, kind, label, status, request, result, queue, claims, ready_at,
   send_after, claimed_at, finished_at, copy_of)
-select :child, s.tick, s.run, s.ordinal, s.kind, regexp_replace(s.label, '^trace \d+', 'trace ' || :child),
+select cast(:child as bigint), s.tick, s.run, s.ordinal, s.kind,
+  regexp_replace(s.label, '^trace \d+', 'trace ' || cast(:child as bigint)),
   case when w.id is null then s.status else 'running' end, s.request,
   case when w.id is null then s.result end,
   case when s.queue like 'execute.%' then 'execute' else s.queue end, s.claims, s.ready_at, s.send_after,

@@ -1,0 +1,181 @@
+"""The schema: the declared tables are those that migrations make, and every statement in a file fits them."""
+
+import enum
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from sqlalchemy.dialects.postgresql import psycopg
+
+import weavegen
+from tests.support.database import engine_of_copy
+from weavegen import sql
+from weavegen.config import Config
+from weavegen.services import schema
+from weavegen.store import states, tables
+from weavegen.trace.blocks import BlockType
+
+PACKAGE = Path(weavegen.__file__).parent
+CATALOG = """
+with relations as (
+  select oid, relname as name, array_to_string(reloptions, ', ') as options
+  from pg_class where relkind = 'r' and relnamespace = 'public'::regnamespace and relname <> 'alembic_version'
+)
+select 'table ' || name as object, concat_ws('; ', options, obj_description(oid, 'pg_class')) as text from relations
+union all
+select 'column ' || name || '.' || attname, concat_ws('; ', format_type(atttypid, atttypmod), attidentity, attstorage,
+  case when attnotnull then 'not null' end,
+  -- A migration wrote a number as text: '0'::bigint.
+  regexp_replace(pg_get_expr(adbin, adrelid), $$^'(\\d+)'::.*$$, '\\1'), col_description(r.oid, attnum))
+from relations r join pg_attribute on attrelid = r.oid left join pg_attrdef on adrelid = attrelid and adnum = attnum
+where attnum > 0 and not attisdropped
+union all
+select 'constraint ' || name || '.' || conname, pg_get_constraintdef(c.oid)
+from relations r join pg_constraint c on conrelid = r.oid
+union all
+select 'index ' || indexrelid::regclass, pg_get_indexdef(indexrelid) from relations r join pg_index on indrelid = r.oid
+union all
+select 'trigger ' || tgname, concat_ws('; ', pg_get_triggerdef(t.oid), obj_description(tgfoid, 'pg_proc'),
+  regexp_replace(pg_get_functiondef(tgfoid), '\\s+', ' ', 'g'))
+from relations r join pg_trigger t on tgrelid = r.oid where not tgisinternal
+"""
+"""Everything about the tables but the order of their columns."""
+
+
+def described(conn: sa.Connection) -> dict[str, str]:
+    return {row.object: row.text for row in conn.execute(sa.text(CATALOG))}
+
+
+@pytest.fixture
+def declared(config: Config, template: str) -> Iterator[sa.Connection]:
+    """A database whose tables were made from the files that declare them."""
+    with engine_of_copy(config, "template1") as engine, engine.begin() as conn:
+        for name in tables.ORDER:
+            conn.exec_driver_sql(tables.text(name).replace("%", "%%"))
+        yield conn
+
+
+def test_migrations_make_the_declared_tables(db: sa.Engine, declared: sa.Connection) -> None:
+    with db.connect() as conn:
+        migrated, wanted = described(conn), described(declared)
+    assert len(migrated) > 500
+    assert migrated == wanted
+
+
+def test_every_file_of_tables_is_in_the_order() -> None:
+    files = {file.stem for file in Path(tables.__file__).parent.glob("*.sql")}
+    assert files == set(tables.ORDER)
+
+
+def test_every_table_and_column_has_a_comment(db: sa.Engine) -> None:
+    inspector = sa.inspect(db)
+    for table in set(inspector.get_table_names()) - {"alembic_version"}:
+        assert inspector.get_table_comment(table)["text"], table
+        for column in inspector.get_columns(table):
+            assert column["comment"], f"{table}.{column['name']}"
+
+
+def test_a_migration_applies_changed_comments_only(db: sa.Engine) -> None:
+    with db.begin() as conn:
+        assert tables.comment(conn) == 0
+        before = described(conn)
+        conn.execute(sa.text("comment on table jobs is 'Old.'"))
+        conn.execute(sa.text("comment on column ticks.inherited is null"))
+        conn.execute(sa.text("comment on column traces.lag is 'A fork''s lag.'"))
+        assert tables.comment(conn) == 3
+        assert described(conn) == before
+
+
+@pytest.mark.parametrize(
+    ("constraint", "values"),
+    [
+        ("ck_jobs_state", states.JobState),
+        ("ck_traces_status", states.TraceStatus),
+        ("ck_steps_status", states.StepStatus),
+        ("ck_requests_status", states.RequestStatus),
+        ("ck_request_changes_status", states.RequestStatus),
+        ("ck_campaigns_state", states.CampaignState),
+        ("ck_campaign_batches_status", states.BatchStatus),
+        ("ck_blocks_type", BlockType),
+        ("ck_examples_type", BlockType),
+    ],
+)
+def test_the_schema_allows_exactly_the_values_of_the_program(
+    db: sa.Engine, constraint: str, values: type[enum.StrEnum]
+) -> None:
+    query = sa.text("select pg_get_constraintdef(oid) from pg_constraint where conname = :name")
+    with db.connect() as conn:
+        condition = conn.execute(query, {"name": constraint}).scalar_one()
+    assert set(re.findall(r"'([^']*)'::text", condition)) == set(values)
+
+
+def test_downgrade_and_upgrade_again(db: sa.Engine, database: str) -> None:
+    settings = schema._alembic()
+    settings.attributes["url"] = database
+    command.downgrade(settings, "base")
+    assert sa.inspect(db).get_table_names() == ["alembic_version"]
+    command.upgrade(settings, "head")
+    assert "blocks" in sa.inspect(db).get_table_names()
+
+
+PLACES = {
+    "{live}": sql.text("audit/live"),
+    "{sampled}": sql.text("audit/sampled"),
+    "{scope}": "true",
+    "{which}": "true",
+    "{order}": "id",
+    "{table}": "steps",
+    "{free}": "ready",
+}
+"""What the program puts into statements."""
+COPIED = f"with {sql.text('store/fork_copied_steps')}"
+TEXTS = f"with texts as ({sql.text('store/campaign_texts')})"
+INDEXED_ANEW = "create temporary table indexed_anew on commit drop as\n"
+BEGINNINGS = {
+    "audit/sql/live": "with",
+    "audit/sql/sampled": "with",
+    "search/sql/queue_rest": f"with indexed_anew as ({sql.text('search/list_blocks').replace(INDEXED_ANEW, '')})",
+    "search/sql/unqueue": f"with indexed_anew as ({sql.text('search/list_blocks').replace(INDEXED_ANEW, '')})",
+    "store/sql/fork_copied_steps": "with",
+    "store/sql/fork_copy_blocks": COPIED,
+    "store/sql/fork_copy_evaluations": COPIED,
+    "store/sql/fork_copy_exchanges": COPIED,
+    "store/sql/fork_copy_labels": COPIED,
+    "store/sql/insert_campaign_batches": f"{TEXTS},",
+    "store/sql/preview_campaign": TEXTS,
+}
+"""What the program puts before statements that are not whole."""
+ENDS = dict.fromkeys(("audit/sql/live", "audit/sql/sampled", "store/sql/fork_copied_steps"), "select 1")
+"""What comes after them, if they are only a beginning."""
+
+
+def statements() -> Iterator[tuple[str, str]]:
+    """The path of each file with a statement, and the statement as the program runs it."""
+    for file in sorted([*PACKAGE.glob("*/sql/**/*.sql"), *PACKAGE.glob("audit/checks/*.sql")]):
+        path = str(file.relative_to(PACKAGE).with_suffix(""))
+        text = f"{BEGINNINGS.get(path, '')} {file.read_text()} {ENDS.get(path, '')}"
+        for place, filling in PLACES.items():
+            text = text.replace(place, filling)
+        if path.startswith("search/"):
+            text = text.replace("%s", "null").replace(INDEXED_ANEW, "")  # of psycopg; prepare takes no "create table"
+        yield path, text
+
+
+def test_postgresql_prepares_every_statement(db: sa.Engine) -> None:
+    """So a misspelt table or column is found here, and not by a user. Nothing is executed."""
+    dialect = psycopg.PGDialect_psycopg(paramstyle="numeric_dollar")
+    refused, count = {}, 0
+    with db.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
+        for path, text in statements():
+            count += 1
+            try:
+                query = str(sql.statement(text).compile(dialect=dialect)).replace("%", "%%")
+                conn.exec_driver_sql(f"prepare statement as {query}")
+                conn.exec_driver_sql("deallocate statement")
+            except sa.exc.DBAPIError as error:
+                refused[path] = str(error.orig)
+    assert count > 200
+    assert refused == {}

@@ -1,0 +1,35 @@
+"""The tables as this version has them, a .sql file for each topic. Migrations make and change the tables in a database.
+
+Every table and column has a comment, which psql and schema browsers show to users. A comment is documentation and not
+schema: rewording it needs no new revision, for every migration applies the comments that have changed.
+"""
+
+import re
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from weavegen import sql
+
+ORDER = ("jobs", "traces", "blocks", "retrieval", "people", "tools", "campaigns", "releases", "servers")
+"""The files, each after those whose tables it refers to."""
+COMMENT = re.compile(r"^comment on (?:table|column) (\w+)(?:\.\"?(\w+)\"?)? is\s+((?:'[^']*'\s*)+);", re.MULTILINE)
+"""A comment: table, column, and the text as literals that PostgreSQL joins."""
+
+
+def text(name: str) -> str:
+    """The statements that make the tables of a topic."""
+    return (Path(__file__).parent / f"{name}.sql").read_text()
+
+
+def comment(conn: sa.Connection) -> int:
+    """Apply the comments that differ from those in the files. Returns how many differed."""
+    present = {(row.table, row.column): row.text for row in sql.run(conn, "store/comments")}
+    changed = 0
+    for found in COMMENT.finditer("".join(map(text, ORDER))):
+        table, column, literals = found.groups()
+        wanted = re.sub(r"'\n\s*'", "", literals)[1:-1].replace("''", "'")
+        if present.get((table, column)) != wanted:
+            conn.exec_driver_sql(found.group().replace("%", "%%"))
+            changed += 1
+    return changed
