@@ -111,7 +111,7 @@ def bootstrap_ids(conn: sa.Connection, orders: Sequence[Order]) -> dict[str, int
 def content_ids(conn: sa.Connection, table: str, rows: Sequence[dict[str, Any]]) -> dict[str, int]:
     """Ids of contents in a table, by hash. New ones are written by the query store/save_TABLE."""
     sql.run_each(conn, f"store/save_{table}", rows)
-    known = conn.execute(sql.load("store/content_ids", table=table), {"hashes": [row["sha256"] for row in rows]})
+    known = conn.execute(sql.load("store/content_ids", contents=table), {"hashes": [row["sha256"] for row in rows]})
     return {row.sha256: row.id for row in known}
 
 

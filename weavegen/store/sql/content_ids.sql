@@ -1,2 +1,2 @@
--- Ids of contents in {table}, by hash.
-select sha256, id from {table} where sha256 = any(:hashes)
+-- Ids of contents in {contents}, by hash.
+select sha256, id from {contents} where sha256 = any(:hashes)

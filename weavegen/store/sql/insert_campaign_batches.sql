@@ -1,4 +1,4 @@
--- Writes the texts of a campaign, in batches. {texts}: campaign_texts.sql.
+-- Writes the texts of a campaign, in batches. texts: campaign_texts.sql.
 with texts as materialized ({texts}),
 batches as (
   insert into campaign_batches (campaign_id, trace_id, number)
