@@ -286,6 +286,16 @@ def test_a_failed_trace_is_queued_again_and_kept(db: sa.Engine) -> None:
     assert retry(db, 1, 3) == (2, [])
 
 
+def test_a_retry_has_the_harbor_task_of_the_trace(db: sa.Engine) -> None:
+    enqueue(db, 1)
+    columns = "sha256, name, task, metadata, files"
+    do(db, f"insert into harbor_tasks ({columns}) values ('0', 'sort-it', '{{}}', '{{}}', '')")
+    do(db, "update traces set harbor_task_id = (select id from harbor_tasks)")
+    fail(db, 1)
+    assert retry(db, 1) == (1, [1])
+    assert scalar(db, "select harbor_task_id = (select id from harbor_tasks) from traces where id = 2")
+
+
 def test_only_the_last_of_several_attempts_is_retried(db: sa.Engine) -> None:
     enqueue(db, 1)
     fail(db, 1)
