@@ -1,2 +1,3 @@
+-- The sizes of the documents of a job, by path.
 select j.path, d.characters, d.lines from job_documents j join documents d on d.id = j.document_id
 where j.job_id = :job order by j.path collate "C"

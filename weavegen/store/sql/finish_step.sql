@@ -1,3 +1,4 @@
+-- Ends a step that a worker holds.
 update steps set status = :status, lease_until = null, finished_at = clock_timestamp(),
   result = cast(:result as jsonb), failure_kind = :failure_kind, failure = :failure, model_seconds = :model_seconds,
   environment_seconds = :environment_seconds, working_seconds = extract(epoch from clock_timestamp() - claimed_at)

@@ -1,3 +1,4 @@
+-- Sets the counts of a fork to those at the cut, and its server and the lag of its clock.
 update traces t set fork_at = :at, blocks = :at, bytes = b.size, shared_bytes = b.size,
   ticks = (select count(*) from ticks where trace_id = :child and number > 0 and finished_at is not null),
   server = (select server from traces where id = :parent),

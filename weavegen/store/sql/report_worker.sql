@@ -1,3 +1,4 @@
+-- Records that a worker runs, in place of the worker that had its node on its host before.
 with replaced as (
   delete from workers
   where process <> :process
