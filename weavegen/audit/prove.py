@@ -31,7 +31,7 @@ def audit(conn: sa.Connection, scope: Scope, grace: float, config: Config | None
     seen = None if config is None else host.look(config)
     conn = conn.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     with conn.begin():
-        conn.execute(sa.text("set local work_mem = '64MB'"))
+        sql.run(conn, "store/more_memory")
         return prove(conn, scope, grace, seen)
 
 

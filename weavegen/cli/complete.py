@@ -10,6 +10,7 @@ import psycopg
 from sqlalchemy.engine import make_url
 
 from weavegen import config as configuration
+from weavegen import sql
 from weavegen.errors import WeavegenError
 from weavegen.kernel.settings import WRITTEN, BlockSettings, Settings
 from weavegen.services import postgres
@@ -20,19 +21,14 @@ MAX_NUMBERS = 50
 """Numbers that are offered, the newest first."""
 TIMEOUT_SECONDS = 1
 """For the query."""
-JOBS = "select id::text, left(name, 40) from jobs where id::text like %s || '%%' order by id desc limit %s"
-TRACES = """
-select t.id::text, left(j.name, 40) || ', ' || t.status from traces t join jobs j on j.id = t.job_id
-where t.id::text like %s || '%%' order by t.id desc limit %s
-"""
 
 
 def job_numbers(incomplete: str) -> list[tuple[str, str]]:
-    return list(numbers(JOBS, incomplete))
+    return list(numbers("complete_jobs", incomplete))
 
 
 def trace_numbers(incomplete: str) -> list[tuple[str, str]]:
-    return list(numbers(TRACES, incomplete))
+    return list(numbers("complete_traces", incomplete))
 
 
 def numbers(query: str, incomplete: str) -> Iterator[tuple[str, str]]:
@@ -46,7 +42,7 @@ def numbers(query: str, incomplete: str) -> Iterator[tuple[str, str]]:
         url = urls.reader_url(config, make_url(urls.database_url(config))).set(drivername="postgresql")
         options = f"-c statement_timeout={TIMEOUT_SECONDS * 1000}"
         with psycopg.connect(url.render_as_string(hide_password=False), connect_timeout=2, options=options) as conn:
-            for number, description in conn.execute(query, (incomplete, MAX_NUMBERS)):
+            for number, description in conn.execute(sql.text(f"cli/{query}"), (incomplete, MAX_NUMBERS)):
                 yield number, harmless(" ".join(description.split()))
 
 

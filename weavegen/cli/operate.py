@@ -17,9 +17,7 @@ from weavegen.cli.complete import job_numbers, trace_numbers
 from weavegen.cli.jobs import JobName, Set, by_type, pairs
 from weavegen.errors import UsageError, required
 from weavegen.services import postgres
-from weavegen.store import jobs, reports, steps, views
-from weavegen.store.models import METADATA
-from weavegen.store.models.traces import JOBS
+from weavegen.store import jobs, reports, steps, tables, views
 from weavegen.store.session import unpooled_engine
 from weavegen.store.states import JobState, TraceStatus
 from weavegen.version import __version__
@@ -190,24 +188,21 @@ def restore(file: File) -> Result:
         with engine.begin() as conn:
             steps.give_back(conn)
             steps.unbind_hosts(conn)
-            rows = conn.execute(sa.text("select status, count(*) as number from traces group by 1"))
-            counts = {row.status: row.number for row in rows}
+            counts = {row.status: row.number for row in sql.run(conn, "cli/traces_by_status")}
     return Result(counts, ", ".join(f"{number} traces {status}" for status, number in counts.items()) or "no traces")
 
 
 def clear(engine: sa.Engine) -> None:
     """Drop all tables and views. Raises UsageError where there are jobs."""
     with engine.begin() as conn:
-        jobs = conn.execute(sa.select(sa.func.count()).select_from(JOBS)).scalar_one()
+        jobs = sql.run(conn, "cli/count_jobs").scalar_one()
         if jobs:
             raise UsageError(
                 f"there are {jobs} jobs here already: set WEAVEGEN_HOME (or DATABASE_URL) to an installation "
                 "without any"
             )
         views.drop(conn)
-        METADATA.drop_all(conn)
-        conn.execute(sa.text("drop table alembic_version"))
-        conn.execute(sa.text("drop function if exists queue_blocks()"))  # of a trigger on blocks
+        tables.drop(conn)
 
 
 def run_on(url: str, program: str, *arguments: str) -> None:

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import sqlalchemy as sa
 import typer
 from rich.text import Text
 
 from weavegen import config as configuration
+from weavegen import sql
 from weavegen.cli import display
 from weavegen.cli.app import N, Result, Seed, app, command, print_part, reading
 from weavegen.cli.watch import show
@@ -266,7 +266,7 @@ def demo(n: N = 8, seed: Seed = 7, model: Model = None) -> None:
         code = show(job)
         with reading() as conn:
             list(refresh(conn))  # the views for the queries below are refreshed only once a minute
-            first = conn.execute(sa.text("select min(id) from traces where job_id = :job"), {"job": job}).scalar_one()
+            first = sql.run(conn, "cli/first_trace", job=job).scalar_one()
     finally:
         if not ran_before:
             fleet.down(config)

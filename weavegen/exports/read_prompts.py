@@ -21,9 +21,6 @@ FETCHED_AHEAD = 64
 CACHED_PROMPTS = 4
 """Prompts kept as text: the candidates of a block have the same one, and so have their scores."""
 
-BLOCKS = sa.text("select index, rendered from blocks where trace_id = :trace and index = any(:indexes)")
-COUNT = sa.text("select array_length(token_ids, 1) from block_tokens where trace_id = :trace and index = :index")
-HEADER_TOKENS = sa.text("select token_ids::text from prompts where step_id = :step")
 END = "\n#endblock\n"
 """Follows the body of a block without a question."""
 
@@ -130,7 +127,7 @@ class PromptReader:
             return None
         first, end = prompt.window
         parameters = {"trace": self._trace, "pinned": prompt.pinned, "first": first, "end": end}
-        header = self._conn.execute(HEADER_TOKENS, {"step": step_id}).scalar_one_or_none()
+        header = sql.run(self._conn, "exports/prompt-header-tokens", step=step_id).scalar_one_or_none()
         rows = sql.run(self._conn, "exports/prompt-tokens", **parameters).all()
         blocks = end - first if prompt.messages is None else prompt.messages
         if header is None or len(rows) != prompt.pinned + blocks:
@@ -167,7 +164,8 @@ class PromptReader:
         shortened = {int(index): int(tokens) for index, tokens in cut.get("blocks_shortened_to", {}).items()}
         for index, tokens in shortened.items():
             if index in texts:
-                counted = self._conn.execute(COUNT, {"trace": self._trace, "index": index}).scalar_one_or_none()
+                length = sql.run(self._conn, "exports/prompt-block-length", trace=self._trace, index=index)
+                counted = length.scalar_one_or_none()
                 # About as many characters as the first `tokens` tokens are.
                 texts[index] = texts[index][: len(texts[index]) * tokens // counted if counted else 4 * tokens]
         hits = blocks.retrieved_texts(self._conn, prompt.recalled)
@@ -184,8 +182,8 @@ class PromptReader:
         missing = [index for index in indexes if index not in self._blocks]
         if missing:
             ahead = range(missing[-1] + 1, missing[-1] + FETCHED_AHEAD)
-            parameters = {"trace": self._trace, "indexes": [*missing, *ahead]}
-            for index, rendered in self._conn.execute(BLOCKS, parameters):
+            indexes = [*missing, *ahead]
+            for index, rendered in sql.run(self._conn, "exports/prompt-blocks", trace=self._trace, indexes=indexes):
                 self._blocks[index] = rendered
         return all(index in self._blocks for index in missing)
 

@@ -70,7 +70,7 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
 
 def about_trace(source: Source, view: str, trace: int) -> sa.RowMapping | None:
     """The row of a view with a row per trace; None if the trace is gone."""
-    row = source.conn.execute(sa.text(f"select * from {view} where trace_id = :trace"), {"trace": trace})
+    row = source.conn.execute(sql.load("exports/about-trace", view=view), {"trace": trace})
     if (about := row.mappings().one_or_none()) is None:
         source.left_out["the trace is gone"] += 1
     return about

@@ -82,8 +82,8 @@ def read(conn: sa.Connection) -> Iterator[Metric]:
     settings = config.load()
     began = time.perf_counter()
     conn.rollback()
-    conn.execute(sa.text("set transaction read only"))
-    conn.execute(sa.text(f"set local statement_timeout = {int(QUERY_TIMEOUT_SECONDS * 1000)}"))
+    sql.run(conn, "store/only_read")
+    sql.run(conn, "store/limit_time", milliseconds=int(QUERY_TIMEOUT_SECONDS * 1000))
     yield InfoMetricFamily("weavegen_build", "The running version.", {"version": __version__})
     metrics = list(database(conn))
     yield from metrics

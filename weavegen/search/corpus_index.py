@@ -98,7 +98,7 @@ def search(conn: sa.Connection, query: Query, scope: Scope, *, least_score: floa
 
 def existing(conn: sa.Connection, hits: Sequence[Hit], *, lock: bool = False) -> list[Hit]:
     """The hits whose texts traces have not dropped meanwhile. With `lock` they don't until the transaction ends."""
-    query = sa.text("select id from blocks where id = any(:ids)" + (" for key share" if lock else ""))
+    query = sql.load("search/existing", lock="for key share" if lock else "")
     found = set(conn.execute(query, {"ids": [hit.id for hit in hits if not hit.example]}).scalars())
     return [hit for hit in hits if hit.example or hit.id in found]
 
@@ -116,7 +116,7 @@ class Corpus:
         """The segments that have texts in a scope: the examples, then the blocks, the oldest first."""
         segments = []
         if scope.examples:
-            ids = self._conn.execute(sa.text("select id from examples order by id")).scalars().all()
+            ids = sql.run(self._conn, "search/example_ids").scalars().all()
             segments.append(self._from_texts(self._texts("examples", ids), example=True))
         if scope.blocks:
             rows = sql.run(self._conn, "search/corpus_parts", max_queued=MAX_QUEUED).all()
@@ -146,7 +146,7 @@ class Corpus:
         def average(size: int) -> float:
             if all(segment.id is None for segment in segments):
                 return bm25.average_idf(bm25.df_histogram(self._counts), size)
-            row = self._conn.execute(sa.text("select documents, average_rarity from corpus_statistics")).one()
+            row = sql.run(self._conn, "search/statistics").one()
             return max(0.0, row.average_rarity + float(np.log(size / row.documents))) if row.documents else 0.0
 
         return lambda frequencies, size: bm25.idf_weights(frequencies, size, lambda: average(size))
@@ -172,7 +172,7 @@ class Corpus:
 
         def read(missing: list[tuple[int | None, str]]) -> Iterable[tuple[tuple[int | None, str], Any, int]]:
             columns = sorted({name for _, name in missing})
-            query = f"select id, {', '.join(columns)} from corpus_segments where id = any(%s)"
+            query = sql.text("search/segment_columns").format(columns=", ".join(columns))
             with psycopg_connection(self._conn).cursor(binary=True) as cursor:
                 for id, *values in cursor.execute(query, (list({id for id, _ in missing}),)):
                     for name, data in zip(columns, values, strict=True):

@@ -43,8 +43,7 @@ def work(conn: sa.Connection) -> bool:
 
     Needs a transaction of its own. It takes at most some seconds: a merge into a segment of the last level.
     """
-    lock = sa.text("select pg_try_advisory_xact_lock(:key)")
-    if not conn.execute(lock, {"key": ADVISORY_LOCK}).scalar_one():
+    if not sql.run(conn, "store/try_advisory_lock", key=ADVISORY_LOCK).scalar_one():
         return False
     delete_retired(conn)
     return merge_next(conn) or seal_next(conn)
@@ -53,7 +52,7 @@ def work(conn: sa.Connection) -> bool:
 def delete_retired(conn: sa.Connection) -> None:
     """Delete the segments that no query reads any more."""
     for segment in sql.run(conn, "search/delete_retired", kept=RETIRED_SECONDS).scalars().all():
-        conn.execute(sa.text("delete from corpus_postings where segment = :segment"), {"segment": segment})
+        sql.run(conn, "search/delete_postings", segment=segment)
 
 
 # ------------------------------------------------------------------------------------------- sealing
@@ -61,8 +60,7 @@ def delete_retired(conn: sa.Connection) -> None:
 
 def seal_next(conn: sa.Connection) -> bool:
     """Make the largest possible segment from the oldest queued blocks. Returns False if there are too few."""
-    waiting = sa.text("select count(*) from (select from corpus_queue limit :limit) q")
-    count = conn.execute(waiting, {"limit": SEGMENT_BLOCKS[MAX_SEALED_LEVEL]}).scalar_one()
+    count = sql.run(conn, "search/count_queued", limit=SEGMENT_BLOCKS[MAX_SEALED_LEVEL]).scalar_one()
     level = level_for(count)
     if level is None:
         return False
@@ -114,7 +112,7 @@ def write_postings(conn: sa.Connection, segment: int, rows: Iterable[PostingRow]
 
 def update_statistics(conn: sa.Connection, size: int, frequencies: dict[str, int]) -> None:
     """Add `size` new texts, whose words have these document frequencies, to the statistics of all words."""
-    before = conn.execute(sa.text("select documents, spread from corpus_statistics")).one()
+    before = sql.run(conn, "search/statistics").one()
     words = sorted(frequencies)
     rows = sql.run(conn, "search/count_words", words=words, documents=[frequencies[word] for word in words])
     old = {row.word: row.documents - frequencies[row.word] for row in rows}
@@ -143,8 +141,7 @@ def merge(conn: sa.Connection, level: int, segments: Sequence[int]) -> None:
     columns: dict[str, list[bytes]] = {name: [] for name in COLUMNS}
     offsets: dict[int, tuple[int, int]] = {}
     size = words = 0
-    read = sa.text("select * from corpus_segments where id = any(:segments) order by id")
-    for row in conn.execute(read, {"segments": list(segments)}):
+    for row in sql.run(conn, "search/segments", segments=list(segments)):
         offsets[row.id] = (size, row.documents)
         size += row.documents
         words += row.words
@@ -175,17 +172,16 @@ def rebuild(conn: sa.Connection, progress: Callable[[int, int], None] = lambda d
     Calls `progress` with the number of indexed blocks and of all blocks. Returns the number of all blocks. Blocks
     that were dropped since the old index was made leave the statistics.
     """
-    conn.execute(sa.text("select pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
+    sql.run(conn, "store/advisory_lock", key=ADVISORY_LOCK)
     sql.run(conn, "search/list_blocks", types=list(RETRIEVABLE))
-    total = int(conn.execute(sa.text("select count(*) from indexed_anew")).scalar_one())
-    old = conn.execute(sa.text("select id from corpus_segments where retired_at is null")).scalars().all()
+    total = int(sql.run(conn, "search/count_listed").scalar_one())
+    old = sql.run(conn, "search/segments_in_use").scalars().all()
     sql.run(conn, "search/retire", segments=old)
-    conn.execute(sa.text("delete from corpus_words"))
+    sql.run(conn, "search/delete_words")
     sql.run(conn, "search/set_statistics", documents=0, spread=b"", average_idf=0.0)
-    batch = sa.text("select id from indexed_anew where place >= :first and place < :end order by id")
     done = 0
     while (level := level_for(total - done)) is not None:
-        ids = conn.execute(batch, {"first": done, "end": done + SEGMENT_BLOCKS[level]}).scalars().all()
+        ids = sql.run(conn, "search/listed_blocks", first=done, end=done + SEGMENT_BLOCKS[level]).scalars().all()
         seal(conn, level, ids)
         done += len(ids)
         while merge_next(conn):

@@ -32,7 +32,6 @@ from weavegen.search.postings import (
     unpack_histogram,
     unpack_pairs,
 )
-from weavegen.store.models.retrieval import SEGMENTS
 from weavegen.trace.query import Query
 
 SEGMENT_BLOCKS = 128
@@ -139,14 +138,15 @@ def insert_segment(conn: sa.Connection, past: Sealed, trace_id: int, end: int, r
     new = {word: posting.frequency() for word, posting in lists.postings(words).items()}
     old = past.frequencies(words)
     documents = [(row.id, text.total(), RETRIEVABLE.index(row.type)) for row, text in zip(rows, counts, strict=True)]
-    segment = {
-        "trace_id": trace_id,
-        "number": past.segments,
-        "end": end,
-        "documents": np.array(documents, DOCUMENT).tobytes(),
-        "spread": pack_histogram(bm25.add_frequencies(past.histogram(), old, new)),
-    }
-    conn.execute(sa.insert(SEGMENTS).values(segment))
+    sql.run(
+        conn,
+        "search/insert_trace_segment",
+        trace_id=trace_id,
+        number=past.segments,
+        end=end,
+        documents=np.array(documents, DOCUMENT).tobytes(),
+        spread=pack_histogram(bm25.add_frequencies(past.histogram(), old, new)),
+    )
     pairs = np.stack([lists.positions + past.segments * SEGMENT_BLOCKS, lists.counts], axis=1)
     values = {
         "trace": trace_id,

@@ -55,14 +55,13 @@ def choice(conn: sa.Connection, trace_id: int, index: int) -> Choice:
     [block] = blocks
     place = {"trace": trace_id, "tick": block["tick"], "index": index}
     # The shared blocks of a fork were sampled in the original trace.
-    original = conn.execute(sql.load("viewer/place_of_candidate"), {"id": block["candidate_id"]}).one_or_none()
+    original = sql.run(conn, "viewer/place_of_candidate", id=block["candidate_id"]).one_or_none()
     if original is not None:
         place = dict(original._mapping)
     rows = traces.rows(conn, "sampled", **place)
     ids = [row["id"] for row in rows]
     answers, linted = traces.answers_of(conn, ids), traces.penalties_of(conn, ids)
-    query = sa.text("select * from trials where candidate_id = any(:ids)")
-    trials = {row.candidate_id: dict(row._mapping) for row in conn.execute(query, {"ids": ids})}
+    trials = {row["candidate_id"]: row for row in traces.rows(conn, "trials", ids=ids)}
     sampled: list[Candidate] = []
     queries: list[Candidate] = []
     for row in rows:
@@ -76,5 +75,5 @@ def choice(conn: sa.Connection, trace_id: int, index: int) -> Choice:
         )
         (queries if type in ("bm25-query", "next-type") else sampled).append(candidate)
     roots = tree(sampled)  # before the reasons, which use `on_path`
-    neighbours = conn.execute(sql.load("viewer/sampled_neighbours"), {"trace": trace_id, "index": index}).one()
+    neighbours = sql.run(conn, "viewer/sampled_neighbours", trace=trace_id, index=index).one()
     return Choice(block, rounds(sampled), roots, queries, traces.rows(conn, "retrieval_hits", **place), *neighbours)

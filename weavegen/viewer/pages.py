@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
 from weavegen import config as configuration
+from weavegen import sql
 from weavegen.errors import UsageError, required
 from weavegen.services import model_server
 from weavegen.services.faults import faults
@@ -104,9 +105,9 @@ class Pages:
     def candidate(self, request: Request) -> Response:
         """Redirects from candidates.id to the candidate on its page."""
         number = path_number(request, "candidate")
-        query = sa.text("select trace_id, block_index from candidates where id = :id")
         with self.reader.connect() as conn:
-            row = required(conn.execute(query, {"id": number}).one_or_none(), f"there is no candidate {number}")
+            found = sql.run(conn, "viewer/place_of_id", id=number).one_or_none()
+        row = required(found, f"there is no candidate {number}")
         return RedirectResponse(f"/traces/{row.trace_id}/blocks/{row.block_index}/candidates#c{number}", 303)
 
     def part(self, request: Request) -> Response:

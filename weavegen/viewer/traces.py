@@ -15,19 +15,18 @@ BLOCKS_PER_PIECE = 25
 
 def rows(conn: sa.Connection, query: str, **values: Any) -> list[dict[str, Any]]:
     """The rows of a query in sql/."""
-    return [dict(row) for row in conn.execute(sql.load(f"viewer/{query}"), values).mappings()]
+    return [dict(row) for row in sql.run(conn, f"viewer/{query}", **values).mappings()]
 
 
 def simulated_jobs(conn: sa.Connection, job_ids: set[int]) -> set[int]:
     """The jobs among `job_ids` whose texts the simulated model writes."""
-    query = sa.text("select id from jobs where id = any(:ids) and model = :model")
-    return set(conn.execute(query, {"ids": list(job_ids), "model": SIMULATED_MODEL}).scalars())
+    return set(sql.run(conn, "viewer/jobs_of_model", ids=list(job_ids), model=SIMULATED_MODEL).scalars())
 
 
 def job_settings(conn: sa.Connection, job_id: int) -> dict[str, Any]:
     """Seed, version, user, time of enqueueing, and the settings that differ from the defaults."""
-    query = sa.text("select seed, version, enqueued_by, created_at, settings from jobs where id = :job")
-    return dict(conn.execute(query, {"job": job_id}).one()._mapping)
+    [row] = rows(conn, "job_settings", job=job_id)
+    return row
 
 
 def state(conn: sa.Connection, trace_id: int) -> dict[str, Any]:
@@ -35,23 +34,22 @@ def state(conn: sa.Connection, trace_id: int) -> dict[str, Any]:
 
     Raises UsageError if there is no such trace.
     """
-    query = sa.text(
-        "select blocks, restarts, status, ticks, concat_ws(':', restarts, blocks, ticks, status) as key,"
-        " status in ('ended', 'failed', 'cancelled') as over from traces where id = :trace"
-    )
-    row = conn.execute(query, {"trace": trace_id}).one_or_none()
-    return dict(required(row, f"there is no trace {trace_id}")._mapping)
+    return _about(conn, "state", trace_id)
 
 
 def trace(conn: sa.Connection, trace_id: int) -> dict[str, Any]:
     """The summary of a trace. Raises UsageError if there is no such trace."""
-    row = conn.execute(sql.load("viewer/trace"), {"trace": trace_id}).one_or_none()
-    return dict(required(row, f"there is no trace {trace_id}")._mapping)
+    return _about(conn, "trace", trace_id)
+
+
+def _about(conn: sa.Connection, query: str, trace_id: int) -> dict[str, Any]:
+    row = sql.run(conn, f"viewer/{query}", trace=trace_id).mappings().one_or_none()
+    return dict(required(row, f"there is no trace {trace_id}"))
 
 
 def pieces(conn: sa.Connection, trace_id: int) -> list[tuple[int, int]]:
     """Blocks and bytes of each piece, in order. A page reserves space with them before it fetches any block."""
-    sizes = conn.execute(sql.load("viewer/pieces"), {"trace": trace_id, "piece": BLOCKS_PER_PIECE})
+    sizes = sql.run(conn, "viewer/pieces", trace=trace_id, piece=BLOCKS_PER_PIECE)
     return [(blocks, size) for blocks, size in sizes]
 
 
@@ -66,7 +64,7 @@ def blocks(conn: sa.Connection, trace_id: int, first: int, end: int) -> list[dic
     answers, linted = answers_of(conn, chosen), penalties_of(conn, chosen)
     ticks = [row["tick"] for row in found]
     span |= {"first_tick": min(ticks), "last_tick": max(ticks)}
-    counts = {row[0]: row[1] for row in conn.execute(sql.load("viewer/candidate_counts"), span)}
+    counts = {row[0]: row[1] for row in sql.run(conn, "viewer/candidate_counts", **span)}
     for row in found:
         row["answers"] = answers.get(row["candidate_id"], [])
         row["penalties"] = linted.get(row["candidate_id"], {})
@@ -95,10 +93,8 @@ class Answer:
 
 def answers_of(conn: sa.Connection, candidates: list[int]) -> dict[int, list[Answer]]:
     """The evaluator's answers about candidates, by candidate, in the order of the questions."""
-    columns = "candidate_id, stage, question, yes, no, score"
-    query = f"select {columns} from scores where candidate_id = any(:ids) order by id"
     answers: dict[int, list[Answer]] = {}
-    for candidate, *values in conn.execute(sa.text(query), {"ids": candidates}):
+    for candidate, *values in sql.run(conn, "viewer/answers", ids=candidates):
         answers.setdefault(candidate, []).append(Answer(*values))
     return answers
 
@@ -121,18 +117,16 @@ PENALTIES = {
 def penalties_of(conn: sa.Connection, candidates: list[int]) -> dict[int, dict[str, Any]]:
     """The results of linting candidates, by candidate: `compiles`, `viable`, `error`, `rewritten`, and `held` with
     the penalties above 0."""
-    query = sa.text("select * from penalties where candidate_id = any(:ids)")
     results: dict[int, dict[str, Any]] = {}
-    for row in conn.execute(query, {"ids": candidates}):
-        held = {name: value for name in PENALTIES if (value := row._mapping[name])}
-        results[row.candidate_id] = {**row._mapping, "held": held}
+    for row in rows(conn, "penalties", ids=candidates):
+        held = {name: value for name in PENALTIES if (value := row[name])}
+        results[row["candidate_id"]] = {**row, "held": held}
     return results
 
 
 def history(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
     """The first 500 events of a trace."""
-    query = sa.text("select at, kind, detail from events where trace_id = :trace order by id limit 500")
-    return [dict(row) for row in conn.execute(query, {"trace": trace_id}).mappings()]
+    return rows(conn, "history", trace=trace_id)
 
 
 def problem_map(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
@@ -141,11 +135,10 @@ def problem_map(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
     Each is its row, with the latest `evaluations` of its task, and its own subagents as `children`.
     """
     latest = rows(conn, "latest_evaluations", trace=trace_id)
-    query = sa.text("select * from subagents where trace_id = :trace order by id")
     problems = {}
-    for row in conn.execute(query, {"trace": trace_id}):
-        evaluations = [result for result in latest if result["subagent"] == row.name]
-        problems[row.name] = {**row._mapping, "evaluations": evaluations, "children": []}
+    for row in rows(conn, "subagents", trace=trace_id):
+        evaluations = [result for result in latest if result["subagent"] == row["name"]]
+        problems[row["name"]] = {**row, "evaluations": evaluations, "children": []}
     roots: list[dict[str, Any]] = []
     for name, problem in problems.items():
         parent = problems.get(problem["parent"])

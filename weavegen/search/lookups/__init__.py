@@ -12,6 +12,7 @@ import msgspec
 import psycopg
 import sqlalchemy as sa
 
+from weavegen import sql
 from weavegen.errors import UsageError
 from weavegen.kernel import lookups as declared
 from weavegen.kernel.settings import check_json
@@ -54,8 +55,8 @@ def consult(db: sa.Engine, trace_id: int, tool: str, arguments: Mapping[str, Any
         check_json(arguments, "arguments")
         call = msgspec.convert(arguments, tools[tool])
         with db.connect() as conn:
-            conn.execute(sa.text("set transaction read only"))
-            conn.execute(sa.text(f"set local statement_timeout = {int(TIMEOUT_SECONDS * 1000)}"))
+            sql.run(conn, "store/only_read")
+            sql.run(conn, "store/limit_time", milliseconds=int(TIMEOUT_SECONDS * 1000))
             output = IMPLEMENTATIONS[tools[tool]](conn, trace_id, call)
     except (UsageError, msgspec.ValidationError) as error:
         return LookUpResult(success=False, output=f"{tool}: {error}")

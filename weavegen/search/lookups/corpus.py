@@ -8,8 +8,8 @@ from weavegen.errors import UsageError, required
 from weavegen.kernel.lookups import ReadBlocks, SearchCorpus, Sql
 from weavegen.search.corpus_index import Scope
 from weavegen.search.user_search import search_texts
+from weavegen.sql import run
 from weavegen.store import blocks, reports
-from weavegen.store.models.traces import TRACES
 from weavegen.trace.query import parse, words
 
 MAX_HITS = 20
@@ -43,7 +43,7 @@ def search_corpus(conn: sa.Connection, trace_id: int, call: SearchCorpus) -> str
 
 def read_blocks(conn: sa.Connection, trace_id: int, call: ReadBlocks) -> str:
     """Rendered blocks of a trace. Raises UsageError if there are none."""
-    found = conn.execute(sa.select(TRACES.c.blocks).where(TRACES.c.id == call.trace)).scalar_one_or_none()
+    found = run(conn, "search/blocks_of_trace", trace=call.trace).scalar_one_or_none()
     total = required(found, f"there is no trace {call.trace}: search_corpus and sql give the numbers of traces")
     first = max(call.first, 0)
     texts = blocks.texts(conn, call.trace, first, first + min(max(call.count, 1), MAX_BLOCKS))

@@ -22,6 +22,17 @@ def text(name: str) -> str:
     return (Path(__file__).parent / f"{name}.sql").read_text()
 
 
+def names() -> list[str]:
+    """The names of all tables."""
+    return re.findall(r"^create table (\w+)", "".join(map(text, ORDER)), re.MULTILINE)
+
+
+def drop(conn: sa.Connection) -> None:
+    """Drop all tables. No view may be left that reads them."""
+    sql.run(conn, "store/drop_trigger")
+    conn.execute(sql.load("store/drop_tables", names=", ".join(names())))
+
+
 def comment(conn: sa.Connection) -> int:
     """Apply the comments that differ from those in the files. Returns how many differed."""
     present = {(row.table, row.column): row.text for row in sql.run(conn, "store/comments")}

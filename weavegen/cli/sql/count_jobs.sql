@@ -1,0 +1,2 @@
+-- The number of jobs.
+select count(*) from jobs

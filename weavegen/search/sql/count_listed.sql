@@ -1,0 +1,2 @@
+-- The number of blocks that list_blocks.sql listed.
+select count(*) from indexed_anew

@@ -1,0 +1,2 @@
+-- Deletes the words of the corpus index.
+delete from corpus_words

@@ -1,0 +1,2 @@
+-- The examples, in order.
+select id from examples order by id

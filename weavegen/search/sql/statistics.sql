@@ -1,0 +1,2 @@
+-- Statistics over all words of the corpus index.
+select documents, spread, average_rarity from corpus_statistics

@@ -1,0 +1,2 @@
+-- Drops all tables of weavegen.
+drop table {names}, alembic_version

@@ -1,0 +1,2 @@
+-- Drops the trigger of blocks with its function.
+drop function queue_blocks cascade

@@ -1,0 +1,2 @@
+-- Forbids writing until the transaction ends.
+select set_config('transaction_read_only', 'on', true)
