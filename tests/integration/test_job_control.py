@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from rich.console import Console, RenderableType
 
 from tests.support.worker import Worker, enqueue, scalar
+from weavegen import sql
 from weavegen.cli import display
 from weavegen.cli.jobs import by_type, pairs
 from weavegen.errors import JournalMismatch, UsageError
@@ -318,7 +319,7 @@ def test_only_traces_of_the_job_and_status_are_retried(db: sa.Engine) -> None:
         assert jobs.retry(conn, [1, 2, 3, 4], [TraceStatus.CANCELLED], dry_run=True) == (1, [4])
         assert jobs.retry(conn, [1, 2, 3, 4], [TraceStatus.FAILED], job_id=job) == (1, [1])
         jobs.set_state(conn, JobState.PAUSED, job)
-        assert jobs.not_active(conn, [1, 3]) == {job: "paused"}
+        assert sql.run(conn, "store/not_active_jobs", traces=[1, 3]).all() == [(job, "paused")]
         assert jobs.retry(conn, [], [TraceStatus.FAILED]) == (0, [])
 
 
@@ -445,7 +446,7 @@ def test_steps_of_dead_workers_are_sent_at_once(db: sa.Engine) -> None:
     claimed(worker, second)
     do(db, "update steps set worker = 'here:1' where id = :id", id=second.step_id)
     with db.begin() as conn:
-        assert set(steps.workers(conn)) == {"test", "here:1"}
+        assert set(sql.run(conn, "store/holders_of_steps").scalars()) == {"test", "here:1"}
         assert steps.give_back(conn, ["here:1"]) == 1
     assert [message.step_id for message in overdue(db)] == [second.step_id]
     with db.begin() as conn:
@@ -469,7 +470,7 @@ def test_environments_that_were_stopped_on_purpose_count_no_death_and_bind_no_st
     with db.begin() as conn:
         steps.unbind_hosts(conn, [1])
         assert (environments.host(conn, 1), environments.host(conn, 2)) == (None, "old-host")
-        assert environments.deaths(conn, 1) == 0
+        assert sql.run(conn, "store/environment_deaths", trace=1).scalar_one() == 0
     open = "select string_agg(queue, ' ' order by trace_id) from steps where status = 'ready'"
     assert scalar(db, open) == "execute execute.old-host"
     with db.begin() as conn:

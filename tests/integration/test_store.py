@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from tests.support.waiting import until
 from tests.support.worker import Worker, enqueue, scalar
 from tests.support.world import GOOD, World
+from weavegen import sql
 from weavegen.agents import Agent
 from weavegen.errors import StepLost, UsageError
 from weavegen.kernel.replay import Entry
@@ -339,6 +340,7 @@ def test_reading_texts_and_briefs_of_blocks(db: sa.Engine) -> None:
     worker.run(worker.engine.start_queued())
     with db.connect() as conn:
         assert len(blocks.texts(conn, 1, 0, 2)) == 2
-        assert [row.index for row in blocks.briefs(conn, 1, 3)][:2] == [3, 4]
+        briefs = sql.run(conn, "store/briefs_of_blocks", trace=1, first=3, until=None)
+        assert briefs.scalars().all()[:2] == [3, 4]
         [id] = conn.execute(sa.text("select id from blocks where index = 0")).scalars()
         assert blocks.retrieved_texts(conn, [Hit(id=id, score=1.0)])[0][0] == "genesis"

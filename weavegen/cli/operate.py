@@ -61,7 +61,7 @@ def retry(
         matching, ids = jobs.retry(
             conn, [int(row[0]) for row in rows], [status], job_id=job, new_seed=new_seed, dry_run=dry_run
         )
-        inactive = jobs.not_active(conn, ids)
+        inactive = {row.id: row.state for row in sql.run(conn, "store/not_active_jobs", traces=ids)}
     left_out = matching - len(ids)
     action = "would be queued" if dry_run else "queued once more"
     because = f", {left_out} of them left out (a retry of them is open or has ended)" if left_out else ""

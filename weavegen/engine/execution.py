@@ -33,7 +33,7 @@ from weavegen.sandbox.grading import Grader, asked, protected, show_again
 from weavegen.sandbox.image_root import Root
 from weavegen.sandbox.providers import Limits
 from weavegen.sandbox.stopping import members, resume
-from weavegen.store import blocks, candidates, environments, jobs, messages, steps, traces
+from weavegen.store import candidates, environments, jobs, messages, steps, traces
 from weavegen.store.session import engine as database
 from weavegen.store.session import single
 from weavegen.store.steps import Claimed
@@ -153,7 +153,8 @@ class Execution:
     ) -> Executed:
         def blocks_from(index: int) -> list[BlockBrief]:
             with single().connect() as conn:
-                return [BlockBrief(*row) for row in blocks.briefs(conn, self.trace_id, index, until)]
+                rows = sql.run(conn, "store/briefs_of_blocks", trace=self.trace_id, first=index, until=until)
+                return [BlockBrief(*row) for row in rows]
 
         chat = partial(self.exchange_messages, step_id)
         tool = partial(self.call_tool, step_id, again=until is not None)
@@ -263,7 +264,7 @@ class Execution:
                 return environment
             if host is not None:
                 environments.closed(conn, trace_id)
-            deaths = environments.deaths(conn, trace_id)
+            deaths = int(sql.run(conn, "store/environment_deaths", trace=trace_id).scalar_one())
             past = steps.executed(conn, trace_id)
         cause = kill_reason(config, trace_id)
         if deaths > MAX_DEATHS:

@@ -87,7 +87,7 @@ def worker_faults(conn: sa.Connection) -> list[Fault]:
 def queue_faults(conn: sa.Connection) -> list[Fault]:
     """Queues in which steps wait and that no worker serves, or not fast enough."""
     found = []
-    for row in workers.waiting_queues(conn):
+    for row in sql.run(conn, "store/waiting_queues", silent=workers.SILENT_SECONDS).all():
         steps = f"{row.waiting:,} {'step waits' if row.waiting == 1 else 'steps wait'}"
         if not row.served and row.oldest > UNSERVED_SECONDS:
             what = f"no worker serves the queue {row.queue}: {steps}, the oldest for {duration(row.oldest)}"

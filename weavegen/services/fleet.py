@@ -181,7 +181,7 @@ def _give_back(config: Config, trace_ids: Sequence[int]) -> None:
         return
     try:
         with unpooled_engine(urls.database_url(config)).begin() as conn:
-            gone = [worker for worker in steps.workers(conn) if _gone(worker)]
+            gone = [worker for worker in sql.run(conn, "store/holders_of_steps").scalars() if _gone(worker)]
             steps.give_back(conn, gone)
             workers.forget(conn, [row.process for row in workers.rows(conn) if _gone(row.process)])
             steps.unbind_hosts(conn, trace_ids)

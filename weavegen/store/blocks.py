@@ -91,11 +91,6 @@ def retrieved_texts(conn: sa.Connection, hits: Sequence[Hit]) -> list[tuple[Bloc
     return [text for text in texts if text is not None]
 
 
-def briefs(conn: sa.Connection, trace_id: int, first: int, until: Any = None) -> Sequence[Any]:
-    """Rows (index, type, body) from index `first` on, recorded before `until`: the blocks for an environment."""
-    return sql.run(conn, "store/briefs_of_blocks", trace=trace_id, first=first, until=until).all()
-
-
 def drop_from(conn: sa.Connection, trace_id: int, first: int) -> tuple[int, int]:
     """Delete the blocks from index `first` on, and every segment of the trace's index that holds one of them.
 

@@ -26,11 +26,6 @@ def closed(conn: sa.Connection, trace_id: int) -> None:
     sql.run(conn, "store/environment_closed", trace=trace_id)
 
 
-def deaths(conn: sa.Connection, trace_id: int) -> int:
-    """How many environments of a trace died."""
-    return int(sql.run(conn, "store/environment_deaths", trace=trace_id).scalar_one())
-
-
 def save_evaluations(
     conn: sa.Connection, trace_id: int, step_id: int, tick: int, evaluations: Sequence[Evaluated]
 ) -> None:

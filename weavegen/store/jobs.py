@@ -247,9 +247,3 @@ def retry(
         row["seed"] = derive_seed(row["seed"], "retry", row["number"])
     insert_traces(conn, rows)
     return len(matches), ids
-
-
-def not_active(conn: sa.Connection, trace_ids: Sequence[int]) -> dict[int, str]:
-    """The states of the jobs of these traces that are paused or draining, by job."""
-    rows = sql.run(conn, "store/not_active_jobs", traces=list(trace_ids))
-    return {row.id: row.state for row in rows}

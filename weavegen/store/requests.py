@@ -105,11 +105,6 @@ def changes(conn: sa.Connection, id: int) -> list[Change]:
     return [Change(*row) for row in sql.run(conn, "store/request_changes", request=id)]
 
 
-def user_statements(conn: sa.Connection, user: str, other_than: int | None) -> list[str]:
-    """The constraints, answers and reasons that a user gave in requests other than this one, the newest first."""
-    return list(dict.fromkeys(sql.run(conn, "store/user_statements", user=user, other=other_than).scalars()))
-
-
 # ---------------------------------------------------------------------------------------------------- changing
 
 

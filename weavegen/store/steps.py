@@ -123,11 +123,6 @@ def overdue(conn: sa.Connection, resend: float, limit: int = 1000) -> list[Messa
     return [Message(*row) for row in sql.run(conn, "store/overdue_steps", resend=resend, never=never, limit=limit)]
 
 
-def workers(conn: sa.Connection) -> Sequence[str]:
-    """The worker processes that hold steps, each as `host:pid`."""
-    return sql.run(conn, "store/holders_of_steps").scalars().all()
-
-
 def tell_waiting(conn: sa.Connection, reasons: Mapping[tuple[int, int], str]) -> None:
     """Say on running steps, given as (id, claims), why they wait."""
     ids, claims = [id for id, _ in reasons], [claims for _, claims in reasons]

@@ -30,11 +30,3 @@ def forget(conn: sa.Connection, processes: Sequence[str]) -> None:
 def rows(conn: sa.Connection) -> Sequence[Any]:
     """Rows (process, node, queues, version, settings, silent, age), age in seconds since the last report."""
     return sql.run(conn, "store/workers", silent=SILENT_SECONDS, forgotten=FORGOTTEN_SECONDS).all()
-
-
-def waiting_queues(conn: sa.Connection) -> Sequence[Any]:
-    """Rows (queue, served, waiting, oldest, untried) of the queues in which steps wait for a worker.
-
-    `oldest`: seconds that the oldest step has waited; `untried`: the same among steps that no worker ever claimed.
-    """
-    return sql.run(conn, "store/waiting_queues", silent=SILENT_SECONDS).all()

@@ -42,7 +42,8 @@ def past_requests(conn: sa.Connection, trace_id: int, call: PastRequests) -> str
 def preferences(conn: sa.Connection, trace_id: int, call: Preferences) -> str:
     """What a user has said in requests other than `number`: by BM25 first, then the newest."""
     limit = min(call.limit, MAX_RESULTS)
-    sayings = requests.user_statements(conn, call.user, call.number)
+    said = sql.run(conn, "store/user_statements", user=call.user, other=call.number).scalars()
+    sayings = list(dict.fromkeys(said))
     best = [sayings[position] for position, _ in rank_texts(call.query, sayings, limit)]
     newest = [saying for saying in sayings if saying not in best]
     return _json([_short(saying) for saying in [*best, *newest][:limit]])
