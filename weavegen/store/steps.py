@@ -53,8 +53,8 @@ def insert_ready(
 ) -> list[Message]:
     """Write the next steps, with their ordinals, into the journal. They may be sent once this is committed.
 
-    No worker claims a step of the kinds in WAITS: it is running at once, and `end_subagent_step`,
-    `end_returned_delegates` or `answer` ends it.
+    No worker claims a step of the kinds in WAITS: it is running at once, and the engine, `end_returned_delegates` or
+    `answer` ends it.
     """
     rows = []
     for ordinal, step in steps:
