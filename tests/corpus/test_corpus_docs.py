@@ -17,8 +17,7 @@ from tests.support import sample_corpus
 from tests.support.database import administration
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.store import reports, urls, views
-from weavegen.store.models import METADATA
+from weavegen.store import reports, tables, urls, views
 from weavegen.store.session import make_engine
 from weavegen.trace.render import parse_trace
 
@@ -74,7 +73,7 @@ def test_the_document_has_all_questions() -> None:
 def test_the_document_names_all_tables_and_views(sample: sa.Engine) -> None:
     table = sample_corpus.DOCUMENT.read_text().split("| name | a row is |")[1].split("\n\n")[0]
     named = set(re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in table.splitlines() if "`" in row)))
-    assert named <= {*METADATA.tables, *views.ORDER}
+    assert named <= {*tables.names(), *views.ORDER}
     marked = set(re.findall(r"`(\w+)` ∘", table))
     with sample.connect() as conn:
         assert marked == named & set(conn.execute(sa.text("select name from freshness")).scalars())

@@ -136,20 +136,27 @@ PLACES = {
     "{columns}": "server, owner",
     "{contents}": "bootstraps",
     "{name}": "corpus",
+    "{names}": "id",
+    "{lock}": "for key share",
 }
 """What the program puts into statements."""
 INDEXED_ANEW = "create temporary table indexed_anew on commit drop as\n"
+LISTED = f"with indexed_anew as ({sql.text('search/list_blocks').replace(INDEXED_ANEW, '')})"
 BEGINNINGS = {
     "audit/sql/live": "with",
     "audit/sql/sampled": "with",
-    "search/sql/queue_rest": f"with indexed_anew as ({sql.text('search/list_blocks').replace(INDEXED_ANEW, '')})",
-    "search/sql/unqueue": f"with indexed_anew as ({sql.text('search/list_blocks').replace(INDEXED_ANEW, '')})",
+    "search/sql/count_listed": LISTED,
+    "search/sql/listed_blocks": LISTED,
+    "search/sql/queue_rest": LISTED,
+    "search/sql/unqueue": LISTED,
     "store/sql/fork_copied_steps": "with",
 }
 """What the program puts before statements that are not whole."""
 ENDS = dict.fromkeys(("audit/sql/live", "audit/sql/sampled", "store/sql/fork_copied_steps"), "select 1")
 """What comes after them, if they are only a beginning."""
-COMMANDS = ("store/sql/drop_view", "store/sql/refresh_view", "store/sql/analyze_view")
+COMMANDS = {
+    f"store/sql/{name}" for name in ("analyze_view", "drop_tables", "drop_trigger", "drop_view", "refresh_view")
+}
 """Statements that PostgreSQL does not prepare."""
 
 
@@ -157,11 +164,11 @@ def statements() -> Iterator[tuple[str, str]]:
     """The path of each file with a statement, and the statement as the program runs it."""
     for file in sorted([*PACKAGE.glob("*/sql/**/*.sql"), *PACKAGE.glob("audit/checks/*.sql")]):
         path = str(file.relative_to(PACKAGE).with_suffix(""))
-        text = f"{BEGINNINGS.get(path, '')} {file.read_text()} {ENDS.get(path, '')}"
+        text = f"{BEGINNINGS.get(path, '')} {file.read_text()} {ENDS.get(path, '')}".replace(INDEXED_ANEW, "")
         for place, filling in PLACES.items():
             text = text.replace(place, filling)
-        if path.startswith("search/"):
-            text = text.replace("%s", "null").replace(INDEXED_ANEW, "")  # of psycopg; prepare takes no "create table"
+        if "-- Executed by psycopg itself." in text:
+            text = text.replace("%s", "null")
         if path not in COMMANDS:
             yield path, text
 

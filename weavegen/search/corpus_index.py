@@ -172,7 +172,7 @@ class Corpus:
 
         def read(missing: list[tuple[int | None, str]]) -> Iterable[tuple[tuple[int | None, str], Any, int]]:
             columns = sorted({name for _, name in missing})
-            query = sql.text("search/segment_columns").format(columns=", ".join(columns))
+            query = sql.text("search/segment_columns").format(names=", ".join(columns))
             with psycopg_connection(self._conn).cursor(binary=True) as cursor:
                 for id, *values in cursor.execute(query, (list({id for id, _ in missing}),)):
                     for name, data in zip(columns, values, strict=True):

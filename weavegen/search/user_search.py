@@ -45,7 +45,7 @@ def search_texts(
     """The best hits in a scope, best first. Raises UsageError for an invalid query, type, job or trace."""
     query = parse_query(text, type)
     for table, id in (("trace", scope.trace_id), ("job", scope.job_id)):
-        exists = sql.load("search/exists", table=table)
+        exists = sql.load("search/exists", table=f"{table}s")
         if id is not None and not conn.execute(exists, {"id": id}).scalar_one():
             raise UsageError(f"there is no {table} {id}: `weavegen status` lists the jobs, with a number its traces")
     hits = corpus_index.search(conn, query, scope, least_score=least_score, top_k=top_k)

@@ -1,2 +1,2 @@
--- Whether there is a trace or job.
-select exists (select from {table}s where id = :id)
+-- Whether a row of {table} is there.
+select exists (select from {table} where id = :id)

@@ -1,2 +1,2 @@
 -- Executed by psycopg itself.
-select id, {columns} from corpus_segments where id = any(%s)
+select id, {names} from corpus_segments where id = any(%s)
