@@ -12,35 +12,34 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
+from psycopg.types.json import Jsonb
 
 CAST = re.compile(r"cast\(:(\w+) as ([a-z ]+(?:\[\])?)\)")
 
 
-def json_text(value: Any) -> str:
-    """A value as JSON."""
-    return msgspec.json.encode(value).decode()
+def json(value: Any) -> Jsonb:
+    """A value as JSON. psycopg encodes it when it sends it: raises UnicodeEncodeError then, as for any text."""
+    return Jsonb(value, dumps=msgspec.json.encode)
 
 
 def array_text(numbers: Iterable[float | None]) -> str:
     """A PostgreSQL array as text, for psycopg is slow with a million numbers. NaN and None become null."""
-    return f"{{{json_text(list(numbers))[1:-1]}}}"
+    return f"{{{msgspec.json.encode(list(numbers))[1:-1].decode()}}}"
 
 
-class Sent(sa.types.TypeDecorator[Any]):
-    """A parameter that is sent as text, which PostgreSQL casts. None is sent as SQL's null."""
+class Sent(sa.types.UserDefinedType[Any]):
+    """A parameter that psycopg gets as `encode` returns it. None is SQL's null."""
 
-    impl = sa.Text
     cache_ok = True
 
-    def __init__(self, encode: Callable[[Any], str]) -> None:
-        super().__init__()
+    def __init__(self, encode: Callable[[Any], Any]) -> None:
         self.encode = encode
 
-    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> str | None:
-        return None if value is None else self.encode(value)
+    def bind_processor(self, dialect: sa.Dialect) -> Callable[[Any], Any]:
+        return lambda value: None if value is None else self.encode(value)
 
 
-SENT = {"jsonb": Sent(json_text)} | dict.fromkeys(
+SENT = {"jsonb": Sent(json)} | dict.fromkeys(
     ("integer[]", "bigint[]", "real[]", "double precision[]"), Sent(array_text)
 )
 """Types of parameters that psycopg does not send as they are."""
