@@ -11,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from weavegen import chat_template
 from weavegen.errors import UsageError
 from weavegen.nano import SERVER, http, protocol
 from weavegen.nano.counters import MetricsPage
 from weavegen.nano.engine import Continuation, Engine, Order, Sampling
 from weavegen.nano.llama import ADAPTER_CONFIG, Llama
 from weavegen.nano.texts import Texts, cut
-from weavegen.pool import chat_template
 
 LENGTH = 131_072
 """Maximum tokens of a prompt. A prompt longer than the model's window is cut (`texts.cut`)."""
