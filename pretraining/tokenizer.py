@@ -24,7 +24,7 @@ from tokenizers import (
 from weavegen.errors import UsageError
 from weavegen.kernel import prompts
 from weavegen.kernel.window import BORDER
-from weavegen.nano.texts import END
+from weavegen_nano.texts import END
 
 BEGIN = "<s>"
 """First token of a text."""

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models
 from tests.support.nano_model import make
 from weavegen.errors import UsageError
 from weavegen.kernel.window import BORDER, cut
-from weavegen.nano.texts import Texts
+from weavegen_nano.texts import Texts
 
 BORDER_ID = 2
 
@@ -99,7 +99,7 @@ def prompt(lengths: list[int]) -> list[int]:
 
 
 def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
-    from weavegen.nano.server import NanoApi
+    from weavegen_nano.server import NanoApi
 
     folder = make(tmp_path / "m")
     config = json.loads((folder / "config.json").read_text())

@@ -14,7 +14,7 @@ SIM = "sim"
 NONE = "none"
 VLLM = "vllm:"
 """WEAVEGEN_MODEL begins with it where `up --vllm` starts the servers; the model follows."""
-NANO_COMMAND = (sys.executable, "-m", "weavegen.nano")
+NANO_COMMAND = (sys.executable, "-m", "weavegen_nano")
 NANO_ENVIRON = {"OPENBLAS_NUM_THREADS": "1"}
 """One thread: beside workers a second one mostly waits (eight games: 68 s with two threads, 62 s with one)."""
 

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from weavegen.http_server import Server, listen
-from weavegen.nano import protocol
+from weavegen_nano import protocol
 
 logger = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from starlette.routing import Route
 from weavegen import chat_template
 from weavegen.errors import UsageError
 from weavegen.kernel.window import cut
-from weavegen.nano import SERVER, http, protocol
-from weavegen.nano.counters import MetricsPage
-from weavegen.nano.engine import Continuation, Engine, Order, Sampling
-from weavegen.nano.llama import ADAPTER_CONFIG, Llama
-from weavegen.nano.texts import Texts
+from weavegen_nano import SERVER, http, protocol
+from weavegen_nano.counters import MetricsPage
+from weavegen_nano.engine import Continuation, Engine, Order, Sampling
+from weavegen_nano.llama import ADAPTER_CONFIG, Llama
+from weavegen_nano.texts import Texts
 
 LENGTH = 131_072
 """Maximum tokens of a prompt. A prompt longer than the model's window is cut (kernel/window.py)."""

@@ -1,4 +1,4 @@
-"""`python -m weavegen.nano`, which `weavegen nano serve` and `weavegen up` start: a small model in the foreground."""
+"""`python -m weavegen_nano`, which `weavegen nano serve` and `weavegen up` start: a small model in the foreground."""
 
 import argparse
 import logging
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from weavegen.errors import UsageError
-from weavegen.nano import WEIGHTS, http
-from weavegen.nano.server import CACHE_TOKENS, SLOTS, NanoApi
 from weavegen.text import harmless
+from weavegen_nano import WEIGHTS, http
+from weavegen_nano.server import CACHE_TOKENS, SLOTS, NanoApi
 
 
 class _Parser(argparse.ArgumentParser):
