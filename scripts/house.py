@@ -75,6 +75,7 @@ def main() -> int:
     figures = {
         "lines of Python in weavegen/": lines("weavegen"),
         "lines of Python in tasks/": lines("tasks"),
+        "lines of Python in weavegen_nano/": lines("weavegen_nano"),
         "rooms": len({room for pair in pairs for room in pair}),
         "imports between rooms": len(pairs),
         "cycles between rooms": len(groups),
