@@ -26,9 +26,9 @@ from weavegen.cli.watch import show as wait
 from weavegen.config import Config
 from weavegen.engine import enqueueing
 from weavegen.evaluator.evaluation import Evaluation, Measure
-from weavegen.nano import WEIGHTS
 from weavegen.services import fleet, model_server
 from weavegen.training.plan import TunePlan
+from weavegen_nano import WEIGHTS
 
 ROOT = Path(__file__).parent.parent
 PYTHON = str(ROOT / ".venv-trl" / "bin" / "python")

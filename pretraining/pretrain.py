@@ -33,9 +33,9 @@ from pretraining.sequences import TokenSequence
 from pretraining.tokenizer import BEGIN
 from weavegen.errors import UsageError
 from weavegen.kernel.context import PINNED
-from weavegen.nano.texts import END
 from weavegen.trace.render import parse_trace, render_block
 from weavegen.training.plan import IGNORED, trainer_options
+from weavegen_nano.texts import END
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,8 @@ from tokenizers import (
 
 from weavegen.errors import UsageError
 from weavegen.kernel import prompts
-from weavegen.nano.texts import BORDER, END
+from weavegen.kernel.window import BORDER
+from weavegen_nano.texts import END
 
 BEGIN = "<s>"
 """First token of a text."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from simulation.cache import WIDTH, Cache, Prompt
 from simulation.parameters import Load
-from weavegen.nano.counters import Counters
+from weavegen_nano.counters import Counters
 
 
 @dataclass(eq=False)

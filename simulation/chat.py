@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from weavegen.nano.protocol import BadRequest, Choice, CompletionRequest, CompletionResponse
 from weavegen.pool import chat_messages
+from weavegen_nano.protocol import BadRequest, Choice, CompletionRequest, CompletionResponse
 
 ROLES = ("system", "user", "assistant", "tool")
 END = "<|im_end|>\n"

@@ -12,8 +12,8 @@ from simulation.load import Engine
 from simulation.parameters import Load
 from simulation.policies import answer, write
 from simulation.policies.situation import Situation, asked, read
-from weavegen.nano import protocol
-from weavegen.nano.protocol import BadRequest, Choice, CompletionRequest
+from weavegen_nano import protocol
+from weavegen_nano.protocol import BadRequest, Choice, CompletionRequest
 
 MAX_MODEL_LEN = Load.max_model_len
 """The default of the request's field."""

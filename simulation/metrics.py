@@ -2,7 +2,7 @@
 
 from simulation import MODEL
 from simulation.batch import Batch
-from weavegen.nano.counters import MetricsPage
+from weavegen_nano.counters import MetricsPage
 
 
 def text(batch: Batch) -> str:

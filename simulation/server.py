@@ -21,7 +21,7 @@ from simulation.load import Engine
 from simulation.options import Options
 from simulation.parameters import Faults
 from weavegen.errors import UsageError
-from weavegen.nano import http, protocol
+from weavegen_nano import http, protocol
 
 
 class _Protocol(HttpToolsProtocol):

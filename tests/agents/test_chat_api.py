@@ -14,9 +14,9 @@ from tests.support.installation import Installation, installed
 from tests.support.nano_server import serving
 from tests.support.raw_server import RawServer, answer
 from weavegen.errors import Busy, ModelError, TransientError, Unfit
-from weavegen.nano import WEIGHTS
 from weavegen.pool.chat import SAMPLES, ChatClient
 from weavegen.trace.blocks import BlockType
+from weavegen_nano import WEIGHTS
 
 SAID = [(BlockType.USER, "Hello")]
 

@@ -13,9 +13,9 @@ from tests.support import TICTACTOE
 from tests.support.installation import Installation, installed
 from tests.support.nano_model import make_tokenizer
 from tests.support.nano_server import serving
+from weavegen.chat_template import renderer
 from weavegen.kernel.template import derive
-from weavegen.nano import WEIGHTS
-from weavegen.pool.chat_template import renderer
+from weavegen_nano import WEIGHTS
 
 BY_MODEL = """
 select s.kind, p.model, count(*) from prompts p join steps s on s.id = p.step_id join traces t on t.id = s.trace_id

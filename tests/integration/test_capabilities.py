@@ -8,10 +8,10 @@ from simulation.process import Process
 from tests.support.nano_server import serving
 from tests.support.raw_server import RawServer, answer, completion
 from weavegen.errors import ModelError
-from weavegen.nano import WEIGHTS
 from weavegen.pool import capabilities
 from weavegen.pool.capabilities import FEATURES, Capabilities
 from weavegen.pool.client import ModelClient
+from weavegen_nano import WEIGHTS
 
 SAMPLING = {"n": 1, "max_tokens": 8, "temperature": 1.0, "top_k": 20, "repetition_penalty": 1.02, "seed": 1}
 

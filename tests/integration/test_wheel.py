@@ -10,7 +10,7 @@ import pytest
 from tests.support import ROOT
 
 ONLY_FOR_DEVELOPERS = {"migrations/script.py.mako"}
-TOP_LEVEL = {"weavegen", "tasks", "bootstraps", "migrations"}
+TOP_LEVEL = {"weavegen", "weavegen_nano", "tasks", "bootstraps", "migrations"}
 
 
 @pytest.fixture(scope="module")

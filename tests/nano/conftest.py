@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.nano_model import Reference, make
-from weavegen.nano.engine import Engine
-from weavegen.nano.llama import Llama
-from weavegen.nano.texts import Texts
+from weavegen_nano.engine import Engine
+from weavegen_nano.llama import Llama
+from weavegen_nano.texts import Texts
 
 
 @pytest.fixture(scope="session")

@@ -11,10 +11,10 @@ from safetensors.numpy import load_file, save_file
 from tests.support.nano_model import make, make_adapter
 from tests.support.nano_server import likelihood, serving
 from weavegen.errors import UsageError
-from weavegen.nano.llama import Llama, with_adapter
 from weavegen.pool import adapters
 from weavegen.pool.http import Http
 from weavegen.pool.served import list_models
+from weavegen_nano.llama import Llama, with_adapter
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ import pytest
 
 from tests.support.nano_model import MAX_DIFFERENCE, Reference, make
 from weavegen.errors import UsageError
-from weavegen.nano.attention import PrefixCache, Prompt
-from weavegen.nano.engine import Engine, Order, Sampling, draw, logprobs
-from weavegen.nano.llama import Llama
-from weavegen.nano.texts import Texts
+from weavegen_nano.attention import PrefixCache, Prompt
+from weavegen_nano.engine import Engine, Order, Sampling, draw, logprobs
+from weavegen_nano.llama import Llama
+from weavegen_nano.texts import Texts
 
 
 def ids(seed: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

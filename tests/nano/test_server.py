@@ -121,9 +121,19 @@ def test_bad_requests_are_refused(url: str, wrong: dict[str, Any], told: str) ->
     http.post(f"{url}/completions", {"prompt": "x", "max_tokens": 1}, msgspec.Raw)
 
 
-def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "weavegen.cli", "nano", "serve", str(tmp_path / "none")]
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["/none"], "give a folder with a model"),
+        (["--slots", "0"], "argument --slots: '0': give a whole number of at least 1"),
+        (["--port", "http"], "argument --port: invalid int value"),
+        (["--prot"], "unrecognized arguments: --prot (see `weavegen nano serve --help`)"),
+    ],
+)
+def test_bad_arguments_are_refused_in_one_line(arguments: list[str], told: str) -> None:
+    command = [sys.executable, "-m", "weavegen.cli", "nano", "serve", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
+    assert done.stderr.startswith("weavegen: ")
     assert done.stderr.count("\n") == 1
-    assert "give a folder with a model" in done.stderr
+    assert told in done.stderr

@@ -10,7 +10,8 @@ from tokenizers import Tokenizer, models
 
 from tests.support.nano_model import make
 from weavegen.errors import UsageError
-from weavegen.nano.texts import BORDER, Texts, cut
+from weavegen.kernel.window import BORDER, cut
+from weavegen_nano.texts import Texts
 
 BORDER_ID = 2
 
@@ -62,10 +63,10 @@ def test_a_cut_prompt_is_its_first_token_and_the_last_whole_blocks(lengths: list
     shown = cut(whole, room, BORDER_ID)
     assert len(shown) <= room
     if len(whole) <= room:
-        assert shown.tolist() == whole
+        assert shown == whole
         return
     assert shown[0] == whole[0]
-    assert shown[1:].tolist() == whole[len(whole) - len(shown) + 1 :]
+    assert shown[1:] == whole[len(whole) - len(shown) + 1 :]
     starts = [at for at, token in enumerate(whole) if token == BORDER_ID]
     if any(len(whole) - at < room for at in starts):
         assert shown[1] == BORDER_ID
@@ -89,7 +90,7 @@ def test_a_prompt_without_borders_keeps_its_end() -> None:
         shown = cut(whole, 100, border)
         assert shown[0] == 0
         assert 50 <= len(shown) <= 100
-        assert shown[1:].tolist() == whole[-len(shown) + 1 :]
+        assert shown[1:] == whole[-len(shown) + 1 :]
 
 
 def prompt(lengths: list[int]) -> list[int]:
@@ -98,7 +99,7 @@ def prompt(lengths: list[int]) -> list[int]:
 
 
 def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
-    from weavegen.nano.server import NanoApi
+    from weavegen_nano.server import NanoApi
 
     folder = make(tmp_path / "m")
     config = json.loads((folder / "config.json").read_text())

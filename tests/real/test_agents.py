@@ -13,11 +13,11 @@ from tests.support.installation import Installation
 from tests.support.nano_server import serving
 from tests.support.rendering import render_trace
 from tests.support.waiting import until
-from weavegen.nano import WEIGHTS
 from weavegen.pool import capabilities
 from weavegen.pool.client import ModelClient
 from weavegen.services import vllm
 from weavegen.trace.render import parse_trace
+from weavegen_nano import WEIGHTS
 
 SMALL = ("rounds=[2]", "max_tokens=96", "query_samples=2", "query_tokens=24", "attempts=2", "context=4096")
 """On two cores a token takes 0.1 to 0.4 s, the longer the longer the prompt."""

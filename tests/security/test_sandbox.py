@@ -27,7 +27,7 @@ from weavegen.folders import private
 from weavegen.kernel.steps import Execute, Executed
 from weavegen.sandbox import bubblewrap, groups, seccomp
 from weavegen.sandbox.answer import InvalidAnswer, check_answer
-from weavegen.sandbox.environment import Environment, kill_reason, remove
+from weavegen.sandbox.environment import Environment, last_kill_reason, remove
 from weavegen.sandbox.providers import Limits, provider
 from weavegen.sandbox.watch import BoxState, Watch, watching
 
@@ -131,11 +131,11 @@ def test_the_watch_ends_what_the_kernel_does_not_limit(
     assert environment.execute(1, Execute(op="bootstrap", source=source)).error is None
     assert watch.check_boxes() == [environment.socket_path.with_suffix(".json")]
     environment.handle.wait(5)
-    assert reason in str(kill_reason(config, 1))
+    assert reason in str(last_kill_reason(config, 1))
     with pytest.raises(EnvironmentFailure, match=f"was killed: .*{reason}"):
         environment.execute(2, Execute(op="begin"))
     remove(config, 1)
-    assert kill_reason(config, 1) is None
+    assert last_kill_reason(config, 1) is None
 
 
 def test_shared_pages_count_once(config: Config, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:

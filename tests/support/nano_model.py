@@ -8,7 +8,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from weavegen.nano.texts import BORDER
+from weavegen.kernel.window import BORDER
 
 TEXT = "def move(cell):\n    return cell\n#startblock type: action\nIs it so? Yes. No. It is, and it is not.\n" * 20
 CONFIG: dict[str, Any] = {

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from tests.support import ROOT
 from tests.support.installation import Installation, installed
 from tests.support.trl import PYTHON
-from weavegen.nano import WEIGHTS
+from weavegen_nano import WEIGHTS
 
 pytestmark = pytest.mark.timeout(600)  # the time of the first test includes its fixtures
 

@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 
-from weavegen.nano.http import Server
+from weavegen.http_server import Server
 
 
 class Interrupted(uvicorn.Config):

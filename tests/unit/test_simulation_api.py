@@ -19,8 +19,8 @@ from simulation.load import Engine
 from simulation.options import Options
 from simulation.parameters import Faults, Load
 from simulation.server import app
-from weavegen.nano.counters import REASONS
-from weavegen.nano.protocol import BadRequest, CompletionRequest
+from weavegen_nano.counters import REASONS
+from weavegen_nano.protocol import BadRequest, CompletionRequest
 
 TEXT = "The board shows an X in the corner. I will check the answer of the server before I go on. " * 20
 

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from tests.support.templates import MISTRAL
+from weavegen import chat_template
 from weavegen.errors import UsageError
 from weavegen.kernel.context import asked, block_stops, closing, opening, spoken
 from weavegen.kernel.steps import Prompt
 from weavegen.kernel.template import PLAIN, Template, derive
-from weavegen.pool import chat_template
 from weavegen.trace.blocks import BlockType
 
 CHATML = """

@@ -12,10 +12,10 @@ import pytest
 from tests.support import ROOT
 from tests.support.nano_server import serving
 from tests.support.vllm_server import Server, StartServer
-from weavegen.nano import WEIGHTS
-from weavegen.nano.llama import read_shape
 from weavegen.pool.client import ModelClient
 from weavegen.pool.http import Http
+from weavegen_nano import WEIGHTS
+from weavegen_nano.llama import read_shape
 
 pytestmark = pytest.mark.timeout(900)  # requests to a server that shares two cores with another server
 

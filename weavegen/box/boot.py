@@ -10,12 +10,11 @@ import random
 import shutil
 import socket
 import sys
-from json import loads
 
 from weavegen.box import guard, importing
 from weavegen.box.runner import Runner
 from weavegen.box.server import SocketServer
-from weavegen.box.user import become, reap_orphans
+from weavegen.box.user import become, begin, reap_orphans
 
 
 def copy_files(source: str, target: str) -> None:
@@ -29,10 +28,8 @@ def copy_files(source: str, target: str) -> None:
 
 def main(descriptor: int) -> None:
     """Serve the trace described by the open file `descriptor`, which `Environment.start` writes as JSON."""
-    if os.getpid() == 1:
-        reap_orphans()
-    with open(descriptor) as file:
-        spec = loads(file.read())
+    reap_orphans()
+    spec = begin(descriptor, "listener")
     os.umask(0o022)
     if spec["user"] is not None:
         os.makedirs(spec["app"], exist_ok=True)
@@ -40,15 +37,11 @@ def main(descriptor: int) -> None:
     os.chdir(spec["app"])
     if spec["files"] is not None:
         copy_files(spec["files"], spec["app"])
-    listener = socket.socket(fileno=int(spec["listener"]))
-    os.closerange(3, listener.fileno())
-    os.closerange(listener.fileno() + 1, 1024)
-    os.set_inheritable(listener.fileno(), False)
     sys.path.insert(0, spec["app"])
     importing.prepare(spec["packages"], in_image=spec["user"] is not None)
     random.seed(int(spec["seed"]))
     output = guard.OutputCapture()
-    server = SocketServer(listener, output)
+    server = SocketServer(socket.socket(fileno=int(spec["listener"])), output)
     runner = Runner(spec, server, output)
     server.start()
     runner.serve()

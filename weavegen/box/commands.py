@@ -16,21 +16,16 @@ from contextlib import suppress
 from json import loads
 from typing import Any, NoReturn
 
-from weavegen.box.user import become, reap_orphans
+from weavegen.box.user import become, begin, reap_orphans
 
 MAX_REQUEST_BYTES = 2**20
 
 
 def main(descriptor: int) -> NoReturn:
     """Serve the control socket that the open file `descriptor` names as JSON, with a process for each request."""
-    if os.getpid() == 1:
-        reap_orphans()
-    with open(descriptor) as file:
-        spec = loads(file.read())
+    reap_orphans()
+    spec = begin(descriptor, "control")
     control = socket.socket(fileno=int(spec["control"]))
-    os.closerange(3, control.fileno())
-    os.closerange(control.fileno() + 1, 1024)
-    os.set_inheritable(control.fileno(), False)
     os.umask(0o022)
     os.makedirs(spec["app"], exist_ok=True)  # buildah leaves it to whoever runs the image
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes of requests

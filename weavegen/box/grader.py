@@ -19,6 +19,7 @@ from typing import Any
 
 from weavegen.box import api, guard, importing
 from weavegen.box.plain import failure, remember_source, show
+from weavegen.box.user import begin
 
 PR_SET_DUMPABLE = 4
 """From linux/prctl.h."""
@@ -26,12 +27,8 @@ PR_SET_DUMPABLE = 4
 
 def main(descriptor: int) -> None:
     """Grade as the open file `descriptor` says, which sandbox/grading.py writes as JSON."""
-    with open(descriptor) as file:
-        spec = json.loads(file.read())
+    spec = begin(descriptor, "verdicts")
     pipe, seconds, code = int(spec["verdicts"]), float(spec["seconds"]), 0
-    os.closerange(3, pipe)
-    os.closerange(pipe + 1, 1024)
-    os.set_inheritable(pipe, False)
     # No program that an evaluation starts may read this memory or open this pipe.
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # process 1 of a box ignores signals without a handler

@@ -1,13 +1,29 @@
-"""Makes a process that starts as root of its box run as a user of the box's image. The base interpreter runs this."""
+"""How the programs of a box begin: what they are told, what they inherit, and as which user of an image they run."""
 
 import os
 import pwd
 from contextlib import suppress
+from json import loads
+from typing import Any
+
+
+def begin(descriptor: int, kept: str) -> dict[str, Any]:
+    """Read what the open file `descriptor` says as JSON, and close every other open file above those of the terminal.
+
+    `kept`: under this name it has the number of the one that stays open. Children do not inherit that.
+    """
+    with open(descriptor) as file:
+        spec: dict[str, Any] = loads(file.read())
+    number = int(spec[kept])
+    os.closerange(3, number)
+    os.closerange(number + 1, 1024)
+    os.set_inheritable(number, False)
+    return spec
 
 
 def reap_orphans() -> None:
-    """Fork. Return in the child; in the parent, reap processes until the child ends, then exit with its code."""
-    child = os.fork()
+    """As process 1, fork, and return in the child. The parent reaps processes until the child ends, and exits as it."""
+    child = os.fork() if os.getpid() == 1 else 0
     if child == 0:
         return
     null = os.open(os.devnull, os.O_RDWR)

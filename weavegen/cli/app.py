@@ -155,7 +155,6 @@ def common(
 def main() -> NoReturn:
     """Run the command line. Expected errors become one line and an exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("weavegen.nano.http").setLevel(logging.INFO)  # logs the address that it listens on
     try:
         try:
             code = app(standalone_mode=False)

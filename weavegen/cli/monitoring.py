@@ -54,7 +54,7 @@ def serve(engine: sa.Engine, host: str, port: int) -> None:
     from starlette.applications import Starlette
     from starlette.routing import Route
 
-    from weavegen.nano.http import Server, listen
+    from weavegen.http_server import Server, listen
     from weavegen.viewer.pages import Pages
 
     site = Starlette(routes=[Route("/metrics", Pages(engine).metrics, methods=["GET"])])

@@ -1,5 +1,7 @@
 """Commands about model servers: which are in the pool, who lends and who used them; and nano, a small one."""
 
+import os
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -13,12 +15,11 @@ from weavegen.cli import display
 from weavegen.cli.app import Result, app, command, prints, reading, writing
 from weavegen.config import person
 from weavegen.errors import ModelError, TransientError, UsageError
-from weavegen.nano import WEIGHTS
 from weavegen.pool import adapters, capabilities
 from weavegen.pool.routing import moves
 from weavegen.pool.served import address, check_newcomer, first_model
 from weavegen.pool.survey import ServerRow, survey
-from weavegen.services import pool_members
+from weavegen.services import model_server, pool_members
 from weavegen.services.pool_members import Members
 from weavegen.store import reports, servers
 from weavegen.store.servers import ServerHealth
@@ -243,33 +244,12 @@ nano = typer.Typer(
 app.add_typer(nano, name="nano")
 
 
-@nano.command()
-def serve(
-    model: Annotated[
-        Path,
-        typer.Argument(
-            help="A folder with a Llama model in Hugging Face's format and its tokenizer.",
-            show_default="weavegen-nano",
-        ),
-    ] = WEIGHTS,
-    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0: any free port.")] = 8018,
-    name: Annotated[str | None, typer.Option(help="The model's name in the API. Default: the folder's name.")] = None,
-    slots: Annotated[
-        int, typer.Option(min=1, help="Maximal number of continuations that are sampled at the same time.")
-    ] = 256,
-    cache_tokens: Annotated[int, typer.Option(min=0, help="Size of the prefix cache in tokens; 0: no cache.")] = 65_536,
-    ready_file: Annotated[
-        Path | None,
-        typer.Option(help="Write url, port and pid to this file as JSON when the server is ready.", hidden=True),
-    ] = None,
-) -> None:
+@nano.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
+def serve(context: typer.Context) -> None:
     """Serve a model in the foreground: weavegen's own, or another one of up to about ten million parameters.
+
+    It is a program of its own: this process becomes it. `weavegen nano serve --help` lists its options.
 
     Example: weavegen nano serve --port 8018
     """
-    from weavegen.nano import http
-    from weavegen.nano.server import NanoApi
-
-    api = NanoApi(model, name=name, slots=slots, cache_tokens=cache_tokens)
-    about = f"; {api.engine.model.parameters:,} parameters, window {api.window:,}"
-    http.serve(api, port, about=about, ready_file=ready_file)
+    os.execv(sys.executable, [*model_server.NANO_COMMAND, *context.args])

@@ -28,7 +28,7 @@ def serve(
 
     Example: weavegen serve --port 8991
     """
-    from weavegen.nano.http import listen
+    from weavegen.http_server import listen
     from weavegen.services import postgres, schema
     from weavegen.store.session import make_engine
     from weavegen.viewer.app import Server, make_app, reader

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from weavegen import config
+from weavegen import chat_template, config
 from weavegen.agents import AGENTS, Agent, harbor
 from weavegen.agents.dialogue import task_of
 from weavegen.config import Config
@@ -22,7 +22,6 @@ from weavegen.kernel.packages import Packages
 from weavegen.kernel.settings import Settings, check_json, renamed
 from weavegen.kernel.settings import settings as read_settings
 from weavegen.linting.lint import syntax_error
-from weavegen.pool import chat_template
 from weavegen.pool.client import ModelClient
 from weavegen.pool.served import serving
 from weavegen.sandbox import images, starting_files
@@ -98,7 +97,7 @@ def enqueue(
     documents: a folder that the agent research may read. Its files are copied now.
     user: who enqueues the job; by default WEAVEGEN_USER or the login name.
     evaluator: the model that answers the yes/no questions; by default the one that writes.
-    template: a chat template instead of the model's own (weavegen/pool/chat_template.py).
+    template: a chat template instead of the model's own (weavegen/chat_template.py).
     student: the model that is to learn from the traces, if `model` is its teacher.
     packages: a requirements file with what its Python code can import, instead of the default packages.
     files_folder: a folder whose files /app begins with.

@@ -28,7 +28,7 @@ from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Sampled
 from weavegen.sandbox import packages, starting_files
 from weavegen.sandbox.client_session import BlockBrief, CompleteRequest, ToolRequest
-from weavegen.sandbox.environment import Environment, kill_reason, remove
+from weavegen.sandbox.environment import Environment, last_kill_reason, remove
 from weavegen.sandbox.grading import Grader, asked, protected, show_again
 from weavegen.sandbox.image_root import Root
 from weavegen.sandbox.providers import Limits
@@ -266,7 +266,7 @@ class Execution:
                 environments.closed(conn, trace_id)
             deaths = int(sql.run(conn, "store/environment_deaths", trace=trace_id).scalar_one())
             past = steps.executed(conn, trace_id)
-        cause = kill_reason(config, trace_id)
+        cause = last_kill_reason(config, trace_id)
         if deaths > MAX_DEATHS:
             died = f"the environment process died {deaths} times"
             raise EnvironmentFailure(died + (f": {cause}" if cause else ""))

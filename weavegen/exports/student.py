@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 from tokenizers import Tokenizer
 
+from weavegen import chat_template
 from weavegen.errors import UsageError
 from weavegen.exports.format import Format, Key, Row, RowFormat, RowMaker, Source, column
 from weavegen.kernel import context
 from weavegen.kernel.template import PLAIN, derive
-from weavegen.pool import chat_template
 from weavegen.trace.blocks import BlockType
 
 NOT_LEARNED = -100

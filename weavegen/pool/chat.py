@@ -1,32 +1,55 @@
-"""The client of a server's chat API, through the openai package: for agents that converse with a server that has no
-completions.
-"""
+"""The client of a server's chat API: for agents that converse with a server that has no completions."""
 
 import logging
-import threading
 from collections.abc import Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from weavegen.errors import ModelError, NotFound, TransientError, WeavegenError
+import msgspec
+
+from weavegen.errors import ModelError, NotFound, TransientError
 from weavegen.kernel.steps import YesNo
 from weavegen.pool import chat_messages, metering, yes_no
 from weavegen.pool.chat_messages import Said
 from weavegen.pool.http import Http
 from weavegen.pool.tokens import Continuation, Sampled, without_nul
 
-if TYPE_CHECKING:
-    from openai import OpenAI
-    from openai.types.chat import ChatCompletion
-
 logger = logging.getLogger(__name__)
 
 OPTIONAL = ("tools", "seed", "stop", "n")
 """Parameters that are left out from then on if the server refuses them. Without `n`, each message is one request."""
-
-
 SAMPLES = 8
 """Answers to a yes/no question where the API gives no logprobs."""
+
+
+class _Function(msgspec.Struct):
+    name: str
+    arguments: str | None = None
+
+
+class _Call(msgspec.Struct):
+    type: str = "function"
+    function: _Function | None = None
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+    refusal: Any = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+    finish_reason: Any = None
+    logprobs: Any = None
+
+
+class _Answer(msgspec.Struct):
+    """What is used of an answer. A field of any type may be wrong: then it counts as missing."""
+
+    choices: list[_Choice]
+    usage: Any = None
 
 
 class ChatClient:
@@ -34,10 +57,9 @@ class ChatClient:
 
     def __init__(self, base_url: str, api_key: str, *, timeout: float = 600.0) -> None:
         """`timeout`: seconds within which an answer must be complete. Sends nothing yet."""
-        self.base_url, self._api_key, self._timeout = base_url, api_key, timeout
+        self.base_url = base_url
         self._http = Http(api_key, timeout)
         self._refused: set[str] = set()
-        self._making = threading.Lock()
 
     def sample(
         self,
@@ -119,37 +141,10 @@ class ChatClient:
     def close(self) -> None:
         self._http.close()
 
-    @cached_property
-    def _client(self) -> "OpenAI":
-        """The openai package's client, without its own attempts: the pool decides when to try again."""
-        from openai import DefaultHttpxClient, OpenAI
+    def _request(self, options: dict[str, Any]) -> _Answer:
+        return self._http.post(f"{self.base_url}/chat/completions", options, _Answer)
 
-        return OpenAI(
-            base_url=self.base_url,
-            api_key=self._api_key,
-            max_retries=0,
-            timeout=self._timeout,
-            http_client=DefaultHttpxClient(transport=bounded_transport(self._http)),
-        )
-
-    def _request(self, options: dict[str, Any]) -> "ChatCompletion":
-        import openai
-
-        with self._making:  # the property is made once
-            client = self._client
-        try:
-            answer: ChatCompletion = client.chat.completions.create(**options)
-        except (openai.OpenAIError, ValueError, RecursionError, TypeError, AttributeError) as error:
-            if isinstance(error.__cause__, WeavegenError):  # of Http
-                raise error.__cause__ from None
-            problem = f"{self.base_url}/chat/completions sent an invalid answer: {error!r:.300}"
-            raise TransientError(problem, kind="malformed") from None
-        url = self.base_url
-        if not isinstance(getattr(answer, "choices", None), list) or not answer.choices:
-            raise TransientError(f"{url} sent an answer without choices", kind="malformed")
-        return answer
-
-    def _replies(self, answers: Sequence["ChatCompletion"], n: int) -> Sampled:
+    def _replies(self, answers: Sequence[_Answer], n: int) -> Sampled:
         """Read answers with `n` messages each, and count them in the ledger."""
         replies = []
         prompt: int | None = None
@@ -158,39 +153,34 @@ class ChatClient:
             if len(answer.choices) != n:
                 problem = f"{self.base_url} answered {len(answer.choices)} messages for {n}"
                 raise TransientError(problem, kind="malformed")
-            usage = answer.usage
-            prompt, written = number(usage, "prompt_tokens"), number(usage, "completion_tokens")
-            cached = number(getattr(usage, "prompt_tokens_details", None), "cached_tokens")
+            prompt, written = number(answer.usage, "prompt_tokens"), number(answer.usage, "completion_tokens")
+            cached = number(answer.usage, "prompt_tokens_details", "cached_tokens")
             metering.count(n, prompt, cached, written)
             replies += [self._reply(choice, written if n == 1 else None) for choice in answer.choices]
         return Sampled(continuations=replies, prompt_tokens=prompt, cached_tokens=cached)
 
-    def _reply(self, choice: Any, tokens: int | None) -> Continuation:
-        """Read a message. Raises TransientError if it has not the form of the API."""
-        try:
-            message = choice.message
-            calls = [
-                (call.function.name, call.function.arguments or "{}")
-                for call in message.tool_calls or ()
-                if call.type == "function"
-            ]
-            extra = message.model_extra or {}
-            reasoning = extra.get("reasoning_content") or extra.get("reasoning")
-            if isinstance(message.refusal, str) and message.refusal:
-                return Continuation(text=message.refusal, finish_reason="refusal", tokens=tokens)
-            text = without_nul(chat_messages.text_of(message.content, reasoning, calls))
-        except (AttributeError, TypeError, ValueError) as error:
-            problem = f"{self.base_url} sent an invalid message: {error!r:.300}"
-            raise TransientError(problem, kind="malformed") from None
+    def _reply(self, choice: _Choice, tokens: int | None) -> Continuation:
+        """Read a message. Raises TransientError if it has a call of a function without the function."""
+        message, calls = choice.message, []
+        for call in message.tool_calls or ():
+            if call.type == "function":
+                if call.function is None:
+                    raise TransientError(f"{self.base_url} sent a call without its function", kind="malformed")
+                calls.append((call.function.name, call.function.arguments or "{}"))
+        if isinstance(message.refusal, str) and message.refusal:
+            return Continuation(text=message.refusal, finish_reason="refusal", tokens=tokens)
+        reasoning = message.reasoning_content or message.reasoning
+        text = without_nul(chat_messages.text_of(message.content, reasoning, calls))
         finish = choice.finish_reason if isinstance(choice.finish_reason, str) else "stop"
         finish = "stop" if finish in ("tool_calls", "function_call") else finish
         return Continuation(text=text, finish_reason=finish, tokens=tokens)
 
 
-def number(holder: object, name: str) -> int | None:
+def number(usage: Any, *path: str) -> int | None:
     """A count of tokens in an answer; None if it has none, or an impossible one."""
-    value = getattr(holder, name, None)
-    return value if isinstance(value, int) and 0 <= value < 2**53 else None
+    for name in path:
+        usage = usage.get(name) if isinstance(usage, dict) else None
+    return usage if isinstance(usage, int) and 0 <= usage < 2**53 else None
 
 
 def asked(said: Sequence[Said], question: str) -> list[chat_messages.Message]:
@@ -202,28 +192,15 @@ def asked(said: Sequence[Said], question: str) -> list[chat_messages.Message]:
     return [*messages, {"role": "user", "content": text}]
 
 
-def top_logprobs(answer: "ChatCompletion") -> dict[str, float] | None:
+def top_logprobs(answer: _Answer) -> dict[str, float] | None:
     """Logprobs of the likeliest first tokens, by text; None if the answer has none."""
     try:
-        content = answer.choices[0].logprobs.content  # type: ignore[union-attr]
-        top = content[0].top_logprobs  # type: ignore[index]
-        return {token.token: float(token.logprob) for token in top} or None
-    except (AttributeError, IndexError, TypeError, ValueError):
+        top = answer.choices[0].logprobs["content"][0]["top_logprobs"]
+        return {str(token["token"]): float(token["logprob"]) for token in top} or None
+    except (LookupError, TypeError, ValueError):
         return None
 
 
 def _named(name: str, reason: str) -> bool:
     """Whether an error is about a parameter. The names `n` and `stop` are also words."""
     return name in reason if len(name) > 4 else any(f"{quote}{name}{quote}" in reason for quote in "'\"`")
-
-
-def bounded_transport(http: Http) -> Any:
-    """A transport for the openai package over `http`: its answers are bounded, and its errors are weavegen's."""
-    import httpx2
-
-    class Transport(httpx2.BaseTransport):
-        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-            body = http.send(str(request.url), request.read())
-            return httpx2.Response(200, headers={"Content-Type": "application/json"}, content=body)
-
-    return Transport()

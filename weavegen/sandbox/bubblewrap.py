@@ -142,12 +142,6 @@ class Bubblewrap:
             text += data
         return Handle.of(int(json.loads(text)["child-pid"]))
 
-    def kill(self, handle: Handle, wait: float = 5.0) -> None:
-        """Kill process 1. The kernel then kills every process in its namespace."""
-        handle.kill()
-        handle.wait(wait)
-        groups.remove(handle.groups)
-
     def arguments(
         self, box: Box, info: int, gate: int, files: dict[str, int], seccomp: int, sources: list[Path]
     ) -> list[str]:

@@ -16,7 +16,8 @@ from weavegen.folders import private
 from weavegen.sandbox.children import tail
 from weavegen.sandbox.image_root import Root
 from weavegen.sandbox.providers import Box, Limits, provider, start_main
-from weavegen.sandbox.watch import BoxState, record_memory_kill, watching
+from weavegen.sandbox.stopping import end
+from weavegen.sandbox.watch import BoxState, kill_reason, watching
 
 SHOWN_CHARS = 8_000
 
@@ -26,18 +27,18 @@ class CommandBox:
 
     def __init__(self, config: Config, root: Root, limits: Limits, name: str, network: str = "none") -> None:
         """Start the box. `name`: of the folder for it. Raises EnvironmentFailure if there can be none."""
-        self.sandbox, self.limits, self.root = provider(config.sandbox), limits, root
+        self.limits, self.root = limits, root
         root.prepare()
         workspace = private(config.workspaces / name)
-        self._log, self._why = workspace / "log", workspace / "env-0.why"
-        for old in (self._log, self._why):
+        self._log, self._state = workspace / "log", workspace / "env-0.json"
+        for old in (self._log, self._state.with_suffix(".why")):
             old.unlink(missing_ok=True)
         self._control, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with inside:
             given = (inside.fileno(),)
             box = Box(workspace, 0, self._log, limits, (), {}, {}, given, network=network, temporary=True, root=root)
-            self.handle = start_main(self.sandbox, "commands", {"control": inside.fileno()}, box)
-        BoxState(self.handle, limits, str(root.changes)).write(self._why.with_suffix(".json"))
+            self.handle = start_main(provider(config.sandbox), "commands", {"control": inside.fileno()}, box)
+        BoxState(self.handle, limits, str(root.changes)).write(self._state)
         self._watching = contextlib.ExitStack()
         self._watching.enter_context(watching(workspace))
 
@@ -59,16 +60,13 @@ class CommandBox:
 
     def killed_for(self) -> str:
         """The limit for which the box, or a process of it, was killed; empty: none."""
-        record_memory_kill(self._why, self.handle, self.limits)
-        with contextlib.suppress(FileNotFoundError):
-            return self._why.read_text()
-        return ""
+        return kill_reason(self._state, BoxState(self.handle, self.limits)) or ""
 
     def kill(self) -> None:
         """End every process in the box. Its changes stay."""
         self.killed_for()  # the control groups know it only while they are there
         self._control.close()
-        self.sandbox.kill(self.handle)
+        end(self.handle)
         self._watching.close()
 
 

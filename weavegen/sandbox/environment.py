@@ -41,9 +41,10 @@ from weavegen.sandbox.client_session import (
 )
 from weavegen.sandbox.grading import Grader, asked, protected
 from weavegen.sandbox.image_root import Root
-from weavegen.sandbox.providers import Box, Handle, Limits, Sandbox, provider, start_main
+from weavegen.sandbox.providers import Box, Handle, Limits, provider, start_main
 from weavegen.sandbox.starting_files import importable
-from weavegen.sandbox.watch import BoxState, record_memory_kill, watching
+from weavegen.sandbox.stopping import end
+from weavegen.sandbox.watch import BoxState, kill_reason, watching
 
 LOCK_FILES = 256
 
@@ -56,7 +57,6 @@ class Environment:
     handle: Handle
     socket_path: Path
     workspace: Path
-    sandbox: Sandbox
     limits: Limits = field(default_factory=Limits)
 
     @classmethod
@@ -91,7 +91,7 @@ class Environment:
         config.logs.mkdir(parents=True, exist_ok=True)
         with locked(private(config.runtime), trace_id):
             if old := cls.find(config, trace_id):
-                sandbox.kill(old.handle)
+                end(old.handle)
             workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
             workspace.chmod(0o700)
             if root is not None:
@@ -124,7 +124,7 @@ class Environment:
                 spec["mcp_servers"] = mcp_servers or {}
                 handle = start_main(sandbox, "boot", spec, box)
             BoxState(handle, limits, "" if root is None else str(root.changes)).write(path.with_suffix(".json"))
-        self = cls(trace_id, handle, path, workspace, sandbox, limits)
+        self = cls(trace_id, handle, path, workspace, limits)
         try:
             self.ping(limits.start)
         except EnvironmentFailure as error:
@@ -144,8 +144,7 @@ class Environment:
         state = BoxState.read(path.with_suffix(".json"))
         if state is None or not state.handle.alive():
             return None
-        workspace = config.workspaces / str(trace_id)
-        return cls(trace_id, state.handle, path, workspace, provider(config.sandbox), state.limits)
+        return cls(trace_id, state.handle, path, config.workspaces / str(trace_id), state.limits)
 
     def execute(
         self,
@@ -187,7 +186,7 @@ class Environment:
 
     def stop(self, *, keep_workspace: bool = True) -> None:
         """Kill every process of the environment and remove its socket, and its workspace unless it is kept."""
-        self.sandbox.kill(self.handle)
+        end(self.handle)
         with locked(self.socket_path.parent, self.trace_id):
             if not self._is_latest():
                 return
@@ -204,14 +203,12 @@ class Environment:
     def failure(self, error: SessionBroken) -> EnvironmentFailure:
         """Kill the environment after `error`. Returns the exception with the reason."""
         alive = self.handle.alive()
-        end = "died" if error.cut or not alive else "was killed"
-        reason = self.socket_path.with_suffix(".why")
-        if end == "died":
-            record_memory_kill(reason, self.handle, self.limits)
+        how = "died" if error.cut or not alive else "was killed"
+        cause = kill_reason(self.socket_path, None if how == "was killed" else BoxState(self.handle, self.limits))
         self.stop()
-        if (cause := _read(reason)) is not None:
+        if cause is not None:
             return EnvironmentFailure(f"the environment process was killed: {cause}")
-        return EnvironmentFailure(f"the environment process {end}: {error}")
+        return EnvironmentFailure(f"the environment process {how}: {error}")
 
 
 def dry_run(
@@ -268,7 +265,7 @@ def remove(config: Config, trace_id: int) -> None:
     path = socket_path(config, trace_id)
     with locked(path.parent, trace_id):
         if environment := Environment.find(config, trace_id):
-            environment.sandbox.kill(environment.handle)
+            end(environment.handle)
         if state := BoxState.read(path.with_suffix(".json")):
             groups.remove(state.handle.groups)
         for leftover in (path, path.with_suffix(".json"), path.with_suffix(".why"), log_path(config, trace_id)):
@@ -281,20 +278,10 @@ def log_path(config: Config, trace_id: int) -> Path:
     return config.logs / f"environment-{trace_id}.log"
 
 
-def kill_reason(config: Config, trace_id: int) -> str | None:
+def last_kill_reason(config: Config, trace_id: int) -> str | None:
     """Return why the trace's last environment was killed, if it exceeded a limit."""
     path = socket_path(config, trace_id)
-    reason = path.with_suffix(".why")
-    if state := BoxState.read(path.with_suffix(".json")):
-        record_memory_kill(reason, state.handle, state.limits)
-    return _read(reason)
-
-
-def _read(file: Path) -> str | None:
-    """Return the content of a file, which another worker may remove at any time. Returns None if it is missing."""
-    with contextlib.suppress(FileNotFoundError):
-        return file.read_text()
-    return None
+    return kill_reason(path, BoxState.read(path.with_suffix(".json")))
 
 
 def locked(runtime: Path, trace_id: int) -> contextlib.AbstractContextManager[None]:

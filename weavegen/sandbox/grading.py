@@ -31,7 +31,7 @@ from weavegen.sandbox.answer import InvalidAnswer, check_value
 from weavegen.sandbox.children import tail
 from weavegen.sandbox.providers import Box, Handle, Limits, provider, start_main
 from weavegen.sandbox.starting_files import FOLDERS, importable
-from weavegen.sandbox.stopping import stopped
+from weavegen.sandbox.stopping import end, stopped
 
 MAX_BYTES = 16 * 2**20
 """Bytes of all files that the evaluations of a bootstrap name."""
@@ -282,7 +282,7 @@ class Grader:
                 if verdicts and groups.killed_for_memory(handle.groups):
                     verdicts[ENDED] = {"ended": "it took too much memory"}
             finally:
-                sandbox.kill(handle)
+                end(handle)
         if ENDED not in verdicts:
             raise EnvironmentFailure(f"the grader's box ended early: {tail(box.log) or 'it printed nothing'}")
         return verdicts

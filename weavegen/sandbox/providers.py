@@ -144,18 +144,21 @@ class Handle:
     def alive(self) -> bool:
         return start_time(self.pid) == self.created
 
-    def kill(self, *, family: bool = False) -> None:
-        """Kill the process if it lives; with `family` also its descendants and its process group."""
+    def kill(self) -> None:
+        """Kill the process, if it lives, with its descendants and its process group.
+
+        Without isolation, a process that left both escapes. In bubblewrap, the kernel kills every process with the
+        first one.
+        """
         if not self.alive():
             return
         try:
             process = psutil.Process(self.pid)
-            members = [process, *(process.children(recursive=True) if family else [])]
+            members = [process, *process.children(recursive=True)]
         except psutil.NoSuchProcess:
             return
-        if family:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
         for member in members:
             with contextlib.suppress(psutil.NoSuchProcess):
                 member.kill()
@@ -184,9 +187,6 @@ class Sandbox(Protocol):
 
     def require(self) -> None:
         """Raise UsageError, with advice, if this host can't run such boxes. Cheap after the first call."""
-
-    def kill(self, handle: Handle, wait: float = 5.0) -> None:
-        """End every process in the box. Raises EnvironmentFailure if they have not ended after `wait` seconds."""
 
     def uid(self, trace_id: int, workspaces: Path) -> int:
         """Return the user id for a trace's box."""
@@ -229,11 +229,6 @@ class NoSandbox:
         if box.temporary:
             end_with_this_process(process.pid)
         return Handle.of(process.pid)
-
-    def kill(self, handle: Handle, wait: float = 5.0) -> None:
-        """Kill the process, its descendants and its process group. A process that left both escapes."""
-        handle.kill(family=True)
-        handle.wait(wait)
 
 
 def provider(name: str) -> Sandbox:

@@ -1,4 +1,4 @@
-"""Stops all processes of a box for a while. Processes in a box can't leave the tree of process 1."""
+"""Stops all processes of a box, for a while or for good. Processes in a box can't leave the tree of process 1."""
 
 import contextlib
 import signal
@@ -8,7 +8,15 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
+from weavegen.sandbox import groups
 from weavegen.sandbox.providers import Handle
+
+
+def end(handle: Handle) -> None:
+    """Kill every process of a box, and remove its control groups. Raises EnvironmentFailure if they do not end."""
+    handle.kill()
+    handle.wait(5.0)
+    groups.remove(handle.groups)
 
 
 @contextlib.contextmanager

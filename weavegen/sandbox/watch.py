@@ -102,7 +102,7 @@ class Watch:
         states = [(path, state) for path in self.folder.glob("env-*.json") if (state := BoxState.read(path))]
         for path, (handle, _) in self.accounts.items():
             if not path.exists() and handle.alive():  # its home was removed: nobody can reach it any more
-                handle.kill(family=True)
+                handle.kill()
         living = [(path, state) for path, state in states if state.handle.alive()]
         for path, state in states:
             if not state.handle.alive():
@@ -116,7 +116,7 @@ class Watch:
             if reason is not None and state.handle.alive():
                 log.warning("%s is killed: %s", path.stem, reason)
                 path.with_suffix(".why").write_text(reason)
-                state.handle.kill(family=True)
+                state.handle.kill()
                 killed.append(path)
         return killed
 
@@ -154,15 +154,23 @@ def memory_reason(limits: Limits) -> str:
     return f"it used more than {limits.memory / 2**20:,.0f} MiB of memory, files included"
 
 
-def record_memory_kill(why: Path, handle: Handle, limits: Limits) -> None:
-    """Write to `why` that the kernel killed the box for exceeding its memory, unless a reason is recorded."""
-    if not why.exists() and groups.killed_for_memory(handle.groups):
-        why.write_text(memory_reason(limits))
+def kill_reason(path: Path, state: BoxState | None) -> str | None:
+    """Return why a box was killed, if it exceeded a limit, and record it. `path`: the file of its state.
+
+    The watch has recorded a reason of its own before. That the kernel killed the box for its memory, only the control
+    groups know, as long as they are there.
+    """
+    why = path.with_suffix(".why")
+    if state is not None and not why.exists() and groups.killed_for_memory(state.handle.groups):
+        why.write_text(memory_reason(state.limits))
+    with contextlib.suppress(FileNotFoundError):  # another worker may remove it at any time
+        return why.read_text()
+    return None
 
 
 def record_end(path: Path, state: BoxState) -> None:
     """After a box has ended, record why, if the kernel killed it, and remove its control groups."""
-    record_memory_kill(path.with_suffix(".why"), state.handle, state.limits)
+    kill_reason(path, state)
     groups.remove(state.handle.groups, wait=0.0)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.nano import WEIGHTS
 from weavegen.services import processes, vllm
 from weavegen.services.processes import LOOPBACK, START_TIMEOUT_SECONDS, Service
 
@@ -15,6 +14,7 @@ SIM = "sim"
 NONE = "none"
 VLLM = "vllm:"
 """WEAVEGEN_MODEL begins with it where `up --vllm` starts the servers; the model follows."""
+NANO_COMMAND = (sys.executable, "-m", "weavegen_nano")
 NANO_ENVIRON = {"OPENBLAS_NUM_THREADS": "1"}
 """One thread: beside workers a second one mostly waits (eight games: 68 s with two threads, 62 s with one)."""
 
@@ -31,7 +31,7 @@ def start(config: Config, port: int | None, sim_options: Sequence[str], environ:
     if name == SIM:
         launch(config, SIM, [sys.executable, "-m", "simulation", *sim_options], port, environ)
     else:
-        launch_nano(config, NANO, WEIGHTS if config.model == NANO else Path(config.model), port, environ)
+        launch_nano(config, NANO, None if config.model == NANO else Path(config.model), port, environ)
     return name, True
 
 
@@ -43,14 +43,13 @@ def require_no_other(config: Config) -> None:
         raise UsageError(f"{service.name} serves the model already: `weavegen down`, then `up` with {name}")
 
 
-def launch_nano(config: Config, name: str, folder: Path, port: int | None, environ: Mapping[str, str]) -> Service:
-    """Start nano with the model in `folder`. Raises UsageError if there is none."""
-    from weavegen.nano.llama import read_shape
-
-    if not folder.is_dir():
+def launch_nano(
+    config: Config, name: str, folder: Path | None, port: int | None, environ: Mapping[str, str]
+) -> Service:
+    """Start nano with the model in `folder`, or with its own. Raises UsageError if it can't serve it."""
+    if folder is not None and not folder.is_dir():
         raise UsageError(f"there is no model {folder}: give nano, sim, none, or the folder of a small model")
-    read_shape(folder / "config.json")
-    command = [sys.executable, "-m", "weavegen.cli", "nano", "serve", str(folder.absolute())]
+    command = [*NANO_COMMAND, *([] if folder is None else [str(folder.absolute())])]
     return launch(config, name, command, port, {**NANO_ENVIRON, **environ})
 
 

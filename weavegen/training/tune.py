@@ -23,8 +23,7 @@ from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, SFTConfig, SFTTrai
 
 from weavegen.errors import UsageError
 from weavegen.kernel.context import question_suffix
-from weavegen.nano.llama import Ids
-from weavegen.nano.texts import BORDER, cut
+from weavegen.kernel.window import BORDER, cut
 from weavegen.training.plan import IGNORED, TunePlan, trainer_options
 
 Row = dict[str, Any]
@@ -91,12 +90,12 @@ def supervised(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | Non
 def example(words: Any, prompt: str, completion: str, window: int) -> Row:
     """Token ids with labels for the completion. A long prompt is cut between blocks, as in nano."""
     last = words(completion, add_special_tokens=False)["input_ids"]
-    shown = shortened(words, prompt, window - min(len(last), window // 2)).tolist()
+    shown = shortened(words, prompt, window - min(len(last), window // 2))
     ids = (shown + last)[:window]
     return {"input_ids": ids, "labels": ([IGNORED] * len(shown) + last)[:window], "attention_mask": [1] * len(ids)}
 
 
-def shortened(words: Any, prompt: str, room: int) -> Ids:
+def shortened(words: Any, prompt: str, room: int) -> list[int]:
     """The prompt's tokens with exactly one BOS token. A long prompt keeps its first token and its last blocks."""
     border = words.convert_tokens_to_ids(BORDER)
     begins = words.bos_token is not None and prompt.startswith(words.bos_token)

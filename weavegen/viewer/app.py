@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.nano.http import Server as HttpServer
+from weavegen.http_server import Server as HttpServer
 from weavegen.store.session import reader_engine
 from weavegen.viewer.chat import Chat
 from weavegen.viewer.guard import LOCAL, Guard

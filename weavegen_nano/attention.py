@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 import numpy as np
 
-from weavegen.nano.llama import Floats, Ids, Llama, Shape
+from weavegen_nano.llama import Floats, Ids, Llama, Shape
 
 BLOCK = 16
 """Tokens per block of the prefix cache; vLLM's default."""

@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 import os
-import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,8 +19,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from weavegen.errors import UsageError
-from weavegen.nano import protocol
+from weavegen.http_server import Server, listen
+from weavegen_nano import protocol
 
 logger = logging.getLogger(__name__)
 
@@ -31,16 +30,6 @@ _read_tokenize = msgspec.json.Decoder(protocol.TokenizeRequest).decode
 _read_detokenize = msgspec.json.Decoder(protocol.DetokenizeRequest).decode
 
 T = TypeVar("T")
-
-
-class Server(uvicorn.Server):
-    """A uvicorn server that handles Ctrl-C even before its event loop runs."""
-
-    def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until SIGINT or SIGTERM, then raise the signal again (by default KeyboardInterrupt)."""
-        # uvicorn captures signals only while its loop runs. A Ctrl-C during the loop's setup would break the setup.
-        with self.capture_signals():
-            super().run(sockets)
 
 
 class ClientGone(ClientDisconnect):
@@ -213,21 +202,3 @@ def serve(
     )
     with listener:
         Server(config).run(sockets=[listener])
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Listen at an address; port 0 means any free port. Raises UsageError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With IPPROTO_TCP asyncio sets TCP_NODELAY. Without that an answer may wait 40 ms for a delayed acknowledgement.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(2048)
-    except (OSError, OverflowError) as error:
-        listener.close()
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(
-            f"can't listen on {host}:{port} ({reason}): give another port, or 0 for any free port"
-        ) from None
-    return listener

@@ -7,20 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from weavegen import chat_template
 from weavegen.errors import UsageError
-from weavegen.nano import SERVER, http, protocol
-from weavegen.nano.counters import MetricsPage
-from weavegen.nano.engine import Continuation, Engine, Order, Sampling
-from weavegen.nano.llama import ADAPTER_CONFIG, Llama
-from weavegen.nano.texts import Texts, cut
-from weavegen.pool import chat_template
+from weavegen.kernel.window import cut
+from weavegen_nano import SERVER, http, protocol
+from weavegen_nano.counters import MetricsPage
+from weavegen_nano.engine import Continuation, Engine, Order, Sampling
+from weavegen_nano.llama import ADAPTER_CONFIG, Llama
+from weavegen_nano.texts import Texts
 
 LENGTH = 131_072
-"""Maximum tokens of a prompt. A prompt longer than the model's window is cut (`texts.cut`)."""
+"""Maximum tokens of a prompt. A prompt longer than the model's window is cut (kernel/window.py)."""
 SLOTS = 256
 CACHE_TOKENS = 65_536
 
@@ -152,7 +154,7 @@ class NanoApi(http.Api):
         )
         wanted = tuple(body.logprob_token_ids or ())
         return Order(
-            prompt=shown,
+            prompt=np.asarray(shown, np.int64),
             n=body.n,
             max_tokens=min(max_tokens, self.window - len(shown)),
             sampling=sampling,

@@ -1,17 +1,13 @@
-"""Converts text to tokens and back with a model's tokenizer.json, and cuts long prompts."""
+"""Converts text to tokens and back with a model's tokenizer.json."""
 
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 from tokenizers import Tokenizer
 
 from weavegen.errors import UsageError
-from weavegen.nano.llama import Ids
-
-BORDER = "#startblock type: "
-"""The text of the token that begins a block. Long prompts are cut at this token if the tokenizer has it."""
+from weavegen.kernel.window import BORDER
 
 END = "</s>"
 """The token that ends a text, if the tokenizer has one."""
@@ -62,26 +58,6 @@ class Texts:
         if unknown := [token for token in ids if not 0 <= token < self.size]:
             raise IndexError(unknown[0])
         return b"".join(self._bytes[token] for token in ids).decode("utf-8", "replace")
-
-
-def cut(ids: Sequence[int], room: int, border: int | None) -> Ids:
-    """Cut a prompt to at most `room` tokens. A long prompt keeps its first token and its end.
-
-    It is cut at a `border` token, so that its remaining blocks are whole. More is cut than necessary, so that later
-    prompts that extend this prompt are cut at the same place and found in the prefix cache.
-    """
-    whole = np.asarray(ids, np.int64)
-    spare = len(whole) - room
-    if spare <= 0:
-        return whole
-    step = max(1, room // 2)
-    least = 1 + -(-spare // step) * step  # a multiple of `step` changes rarely; 1: the first token
-    borders = np.flatnonzero(whole == border) if border is not None else np.empty(0, np.int64)
-    after = borders[borders >= least]
-    if len(after) == 0 or len(whole) - after[0] < room // 4:
-        after = borders[borders > spare]  # any border that fits
-    start = after[0] if len(after) else min(least, len(whole) - 1)
-    return np.concatenate([whole[:1], whole[start:]])
 
 
 def _bytes_by_character() -> dict[str, int]:

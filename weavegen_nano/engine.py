@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weavegen.nano.attention import Continuations, PrefixCache, Prompt
-from weavegen.nano.counters import Counters
-from weavegen.nano.llama import Floats, Ids, Llama
-from weavegen.nano.texts import Texts
+from weavegen_nano.attention import Continuations, PrefixCache, Prompt
+from weavegen_nano.counters import Counters
+from weavegen_nano.llama import Floats, Ids, Llama
+from weavegen_nano.texts import Texts
 
 logger = logging.getLogger(__name__)
 
