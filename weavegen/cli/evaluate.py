@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,12 +72,32 @@ def run(
 ) -> "Evaluation":
     """Enqueue the evaluation jobs, wait for them, and measure. The jobs' own settings override `settings`."""
     from weavegen.engine import enqueueing
-    from weavegen.evaluator.evaluation import HELD_OUT, SETTINGS, measure
+    from weavegen.evaluator.evaluation import measure
+
+    jobs = enqueue_jobs(enqueueing.enqueue, model, files, n, settings, seed, params)
+    for job in jobs.values():
+        wait(job, stderr=True)
+    with reading() as conn:
+        return measure(conn, model or "the pool's model", jobs)
+
+
+def enqueue_jobs(
+    enqueue: Callable[..., int],
+    model: str | None,
+    files: Sequence[str],
+    n: int,
+    settings: Mapping[str, Any],
+    seed: int | None,
+    params: Mapping[str, Any] | None,
+) -> dict[str, int]:
+    """Enqueue the evaluation jobs with `enqueue`. Returns their numbers by name."""
+    from weavegen.engine import enqueueing
+    from weavegen.evaluator.evaluation import HELD_OUT, SETTINGS
 
     enqueueing.check_services(configuration.load(), model, workers=True)
     orders = enqueueing.orders(files, n, params)
-    jobs = {
-        name: enqueueing.enqueue(
+    return {
+        name: enqueue(
             traces=orders,
             name=f"eval {name}",
             seed=HELD_OUT if seed is None else seed,
@@ -86,10 +106,6 @@ def run(
         )
         for name, special in SETTINGS.items()
     }
-    for job in jobs.values():
-        wait(job, stderr=True)
-    with reading() as conn:
-        return measure(conn, model or "the pool's model", jobs)
 
 
 @contextlib.contextmanager

@@ -27,6 +27,8 @@ class TunePlan:
     norms: bool = False
     """Train only norm scales and biases, after "Tuning LayerNorm in Attention" (arXiv:2312.11420). These are
     thousands of numbers instead of millions, and need a higher learning rate."""
+    balance: bool = False
+    """For SFT: of each question as many answers yes as no, drawn at random."""
     window: int = 4096
     """Maximum number of tokens of an example."""
     epochs: float = 1.0

@@ -5,9 +5,11 @@ module prepares the prompts in the same way as the server did when it sampled.
 """
 
 import json
+import os
 import random
 import shutil
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,9 +24,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DataCollatorForSeq
 from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, SFTConfig, SFTTrainer
 
 from weavegen.errors import UsageError
+from weavegen.evaluator.rubrics import WILL_RUN
 from weavegen.kernel.context import question_suffix
 from weavegen.nano.llama import Ids
 from weavegen.nano.texts import BORDER, cut
+from weavegen.trace.render import RAN_QUESTION
 from weavegen.training.plan import IGNORED, TunePlan, trainer_options
 
 Row = dict[str, Any]
@@ -66,10 +70,11 @@ def options(plan: TunePlan, method: str) -> dict[str, Any]:
 
 def supervised(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> SFTTrainer:
     """SFT on blocks after their prompts, and on answers after their questions."""
-    examples = [example(words, row["prompt"], row["completion"], plan.window) for row in rows(plan, "sft")]
-    for row in rows(plan, "verifier"):
-        prompt = question_suffix(row["context"], row["question"])
-        examples.append(example(words, prompt, "Yes" if row["label"] else "No", plan.window))
+    examples = [example(words, row["prompt"], row["completion"], plan.window) for row in rows(plan, "sft")[: plan.most]]
+    for row in labels(plan):
+        for question in asked(row):
+            prompt = question_suffix(row["context"], question)
+            examples.append(example(words, prompt, "Yes" if row["label"] else "No", plan.window))
     random.Random(plan.seed).shuffle(examples)
     if not examples:
         raise UsageError(f"{plan.data} has nothing to train on: enqueue more traces, or widen --where")
@@ -86,6 +91,24 @@ def supervised(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | Non
         processing_class=words,
         peft_config=adapter,
     )
+
+
+def labels(plan: TunePlan) -> list[Row]:
+    """Rows of the export `verifier`; with `plan.balance` as many with the answer yes as no, for each question."""
+    table = rows(plan, "verifier")
+    if plan.balance:
+        sides: dict[tuple[str, bool], list[Row]] = {}
+        for row in table:
+            sides.setdefault((row["question"], row["label"]), []).append(row)
+        fewer = {key: min(len(own), len(sides.get((key[0], not key[1]), []))) for key, own in sides.items()}
+        table = [row for key, own in sides.items() for row in own[: fewer[key]]]
+        random.Random(plan.seed).shuffle(table)
+    return table[: plan.most]
+
+
+def asked(row: Row) -> list[str]:
+    """The questions that a label answers: its own and, about whether an action runs, also the evaluator's wording."""
+    return [row["question"]] + [WILL_RUN] * (row["question"] == RAN_QUESTION and row["type"] == "action")
 
 
 def example(words: Any, prompt: str, completion: str, window: int) -> Row:
@@ -115,7 +138,7 @@ the others."""
 def compared(method: str, plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> Any:
     """A TRL trainer that tokenises its examples itself."""
     trainer, config, completions, others = COMPARED[method]
-    prompts = ((texts(words, row, plan.window, *completions), row) for row in rows(plan, method))
+    prompts = ((texts(words, row, plan.window, *completions), row) for row in rows(plan, method)[: plan.most])
     data = Dataset.from_list([text | {name: row[name] for name in others} for text, row in prompts])
     args = config(**options(plan, method), beta=plan.beta, max_length=plan.window)
     return trainer(model=model, args=args, train_dataset=data, processing_class=words, peft_config=adapter)
@@ -130,17 +153,29 @@ def texts(words: Any, row: Row, window: int, *completions: str) -> Row:
 
 
 def rows(plan: TunePlan, format: str) -> list[Row]:
-    """At most `plan.most` rows of an export, in a random order."""
+    """The rows of an export, in a random order."""
     files = sorted((Path(plan.data) / format / "data").glob("*.parquet"))
     table = [row for file in files for row in pq.read_table(file).to_pylist()]
     random.Random(plan.seed).shuffle(table)
-    return table[: plan.most]
+    return table
 
 
 TRAINERS: dict[str, Callable[..., Any]] = {"sft": supervised} | {name: partial(compared, name) for name in COMPARED}
 
 
+def end_with_parent() -> None:
+    """End this program as soon as its standard input does, which is a pipe from the program that started it."""
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 if __name__ == "__main__":
+    if "--tied" in sys.argv:
+        end_with_parent()
     plan = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=TunePlan)
     try:
         losses = tune(plan)
