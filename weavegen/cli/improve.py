@@ -1,12 +1,12 @@
 """The command improve: rounds in which a model learns from its own traces, and the best model is kept."""
 
+import contextlib
 import secrets
 import shlex
 import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,21 +17,23 @@ from rich.table import Table
 
 from weavegen import config as configuration
 from weavegen import sql
-from weavegen.cli import display, evaluate
-from weavegen.cli.app import Result, command, reading
+from weavegen.cli import display, evaluate, rescore
+from weavegen.cli.app import Result, command, reading, writing
 from weavegen.cli.jobs import Param, Set, by_type, pairs
 from weavegen.cli.pool import members
 from weavegen.cli.tune import Model, Training, Where, collect, train
 from weavegen.cli.watch import show as wait
 from weavegen.errors import UsageError, WeavegenError
-from weavegen.evaluator.calibration import Pair, fit
-from weavegen.evaluator.evaluation import HELD_OUT, measure
-from weavegen.evaluator.rubrics import WILL_RUN
+from weavegen.evaluator.calibration import figures, fit
+from weavegen.evaluator.evaluation import HELD_OUT, judged, measure
+from weavegen.evaluator.rubrics import WILL_RUN, parse
 from weavegen.folders import locked
 from weavegen.pool import adapters, served
-from weavegen.store import reports
+from weavegen.store import campaigns, reports
+from weavegen.text import number
 from weavegen.training import rounds as state
-from weavegen.training.rounds import ADAPTER, Loop, Order, Round
+from weavegen.training.rounds import ADAPTER, Loop, Order, Round, auc
+from weavegen.version import __version__
 from weavegen.viewer import rounds_page
 
 SERVE_SECONDS = 600.0
@@ -96,7 +98,7 @@ def improve(
     return Result(value | {"rounds": loop.rounds}, shown)
 
 
-@contextmanager
+@contextlib.contextmanager
 def begun(folder: Path, order: Order) -> Iterator[Loop]:
     """The loop in a folder, which is locked against other processes. Raises UsageError if it is another loop."""
     from weavegen.engine import enqueueing
@@ -213,15 +215,36 @@ class Driver:
             self.done(job)
         with reading() as conn:
             round.evaluation = measure(conn, self.title(round), jobs)
-            rows = sql.run(conn, "evaluator/pairs", job=jobs["unaided"], question=WILL_RUN)
-            labels = [Pair(float(score), bool(answer), int(trace)) for score, answer, trace in rows]
-        try:
+            labels = [pair for _, pair in judged(conn, jobs["unaided"])]
+        with contextlib.suppress(UsageError):  # there are too few labels
             line = fit(WILL_RUN, labels)
             round.corrections, round.brier = {WILL_RUN: (line.slope, line.intercept)}, line.brier_after
-        except UsageError:  # too few labels
-            pass
+        round.auc = self.auc_of_base(round, model)
         self.loop.judge(round)
         return True
+
+    def auc_of_base(self, round: Round, model: str | None) -> float | None:
+        """The AUC of a round's answers about the actions that the base executed; None: there is none to tell.
+
+        The better a model writes, the less easily its own errors are recognised. These actions are the same for all.
+        """
+        job, name = self.loop.rounds[0].jobs["unaided"], f"{self.loop.name} round {round.number}: judge"
+        if round.number == 0:
+            return auc(round)
+        with writing() as conn:
+            blocks = [block for block, _ in judged(conn, job)]
+            if blocks and not any(row.name == name for row in campaigns.rows(conn)):
+                rubric = parse(f'[questions]\naction = ["{WILL_RUN}"]\n')
+                condition = f"job_id = {job}"
+                campaigns.create(
+                    conn, name, rubric, "blocks", blocks, condition=condition, model=model, version=__version__
+                )
+        if not blocks:
+            return None
+        with reading() as conn:
+            rescore.watch(conn, name, stderr=True)
+            pairs = [pair for _, pair in judged(conn, job, name)]
+        return figures(WILL_RUN, "ran", pairs).auc if pairs else None
 
     def once(self, round: Round, what: str, **job: Any) -> int:
         """Enqueue a job, unless it was before: a kill may have come between the job and the state."""
@@ -229,8 +252,8 @@ class Driver:
 
         name = f"{self.loop.name} round {round.number}: {what}"
         with reading() as conn:
-            number = sql.run(conn, "store/job_named", name=name).scalar_one_or_none()
-        round.jobs[what] = enqueueing.enqueue(name=name, **job) if number is None else number
+            found = sql.run(conn, "store/job_named", name=name).scalar_one_or_none()
+        round.jobs[what] = enqueueing.enqueue(name=name, **job) if found is None else found
         self.save()
         return round.jobs[what]
 
@@ -284,8 +307,7 @@ class Driver:
 
     def publish(self) -> None:
         """Write the report, let `best` lead to the best adapter, and unload the models that are not the best."""
-        rows = list(evaluate.lines([round.evaluation for round in self.loop.rounds if round.evaluation is not None]))
-        rounds_page.write(self.folder, self.loop, rows)
+        rounds_page.write(self.folder, self.loop, lines(self.loop.rounds))
         self.console.print(table(self.loop.rounds))
         best = self.loop.best().number
         if best:
@@ -299,13 +321,22 @@ class Driver:
                     adapters.unload(members(), str(self.name(round.number)))
 
 
+def lines(rounds: list[Round]) -> list[tuple[str, list[str]]]:
+    """For each measure its name, and a cell for each round that was evaluated."""
+    done = [round for round in rounds if round.evaluation is not None]
+    rows = list(evaluate.lines([round.evaluation for round in done if round.evaluation is not None]))
+    rows.append(("will it run? AUC on the base's actions", [number(round.auc, "{:.2f}") for round in done]))
+    rows.append(("will it run? Brier score, corrected", [number(round.brier, "{:.3f}") for round in done]))
+    return rows
+
+
 def table(rounds: list[Round]) -> Table:
     """A column for each round."""
-    found = [round.evaluation for round in rounds if round.evaluation is not None]
     drawn = Table(box=None, header_style="bold", pad_edge=False)
     drawn.add_column("")
-    for round in rounds[: len(found)]:
-        drawn.add_column(rounds_page.heading(round), justify="right")
-    for name, cells in evaluate.lines(found):
+    for round in rounds:
+        if round.evaluation is not None:
+            drawn.add_column(rounds_page.heading(round), justify="right")
+    for name, cells in lines(rounds):
         drawn.add_row(name, *cells)
     return drawn

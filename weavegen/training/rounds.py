@@ -17,8 +17,6 @@ from weavegen.training.plan import TunePlan
 STATE = "state.json"
 ADAPTER = "adapter"
 """In a round's folder: what was trained. It has this name only when it is complete."""
-AUC_LOSS = 0.02
-"""The judge of a round is as good as that of the base if its AUC is at most so much lower."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,6 +54,8 @@ class Round(msgspec.Struct, kw_only=True):
     """Corrections of the judge's log odds; they are used when this round's model writes traces."""
     brier: float | None = None
     """Brier score with these corrections, cross-validated; None: there were too few labels for corrections."""
+    auc: float | None = None
+    """How well its answers to "will it run?" rank the actions that the base executed; None: unknown."""
     best: bool = False
     """Whether its model was the best one after the round."""
     seconds: dict[str, float] = {}
@@ -106,7 +106,7 @@ def round_half(measure: Measure) -> int:
 
 
 def auc(round: Round) -> float | None:
-    """How well the model's answers to "will it run?" rank actions by whether they ran; None: unknown."""
+    """How well its answers to "will it run?" rank the actions that it executed itself; None: unknown."""
     judged = None if round.evaluation is None else round.evaluation.evaluator
     return None if judged is None else judged.auc
 

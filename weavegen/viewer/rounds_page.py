@@ -48,8 +48,13 @@ def successes(rounds: Sequence[Round], inline: bool = False) -> Markup:
 
 def judges(rounds: Sequence[Round]) -> Markup:
     """The AUC of the judge by round; nothing where it is unknown."""
-    points = [(float(round.number), 100 * area) for round in rounds if (area := auc(round)) is not None]
-    if not points:
+    by_name = {"the base's actions": [one.auc for one in rounds], "its own actions": [auc(one) for one in rounds]}
+    lines = [
+        Series(name, [(float(number), area) for number, area in enumerate(areas) if area is not None])
+        for name, areas in by_name.items()
+    ]
+    if not any(line.points for line in lines):
         return Markup()
     title = "Will it run? How well the model's answers rank actions"
-    return plot.svg(title, "round; 0: the base", "AUC, %", [Series("AUC", points)], whole_x=True, inline=True)
+    lines = [line for line in lines if line.points]
+    return plot.svg(title, "round; 0: the base", "AUC", lines, whole_x=True, inline=True)
