@@ -32,6 +32,7 @@ from weavegen.pool import adapters, served
 from weavegen.store import campaigns, reports
 from weavegen.text import number
 from weavegen.training import rounds as state
+from weavegen.training.plan import TunePlan
 from weavegen.training.rounds import ADAPTER, Loop, Order, Round, auc
 from weavegen.version import __version__
 from weavegen.viewer import rounds_page
@@ -67,6 +68,9 @@ def improve(
         typer.Option(help="As --set, but only for the traces that are learnt from: search=execute; repeatable."),
     ] = None,
     where: Where = None,
+    all_traces: Annotated[
+        bool, typer.Option("--all-traces", help="sft: imitate blocks of all traces, not only of those that succeeded.")
+    ] = False,
     serve: Annotated[
         str | None,
         typer.Option(
@@ -87,7 +91,8 @@ def improve(
     settings = {"ticks": evaluate.DEFAULT_TICKS} | by_type(pairs(set_)) | ({} if ticks is None else {"ticks": ticks})
     order = Order(
         files=files, params=pairs(param), settings=settings, writing=by_type(pairs(set_writing)), traces=n,
-        held_out=held_out, seed=training.seed, where=where or [], tune=training.plan(model),
+        held_out=held_out, seed=training.seed, where=where or [], all_traces=all_traces,
+        tune=training.plan(model),
     )  # fmt: skip
     with begun(to, order) as loop:
         driver = Driver(to, loop, training.launcher(), serve)
@@ -181,25 +186,26 @@ class Driver:
         shutil.rmtree(own, ignore_errors=True)
         own.mkdir()
         plan = replace(self.loop.order.tune, data=str(own / "data"), out=str(own / "training"))
-        jobs = [other.jobs["write"] for other in self.loop.rounds if other.number]
-        where = [f"job_id in ({', '.join(map(str, jobs))})", *self.loop.order.where]
-        if not any(condition.startswith("sft:") for condition in where):
-            where.append(f"sft:trace_id in ({', '.join(map(str, self.succeeded(jobs)))})")
-        round.rows = collect(plan, where)
+        round.rows = self.collect(plan)
         Path(plan.out).mkdir()
         round.losses = train(self.launcher, plan, own)
         self.save()
         Path(plan.out).rename(own / ADAPTER)
         return True
 
-    def succeeded(self, jobs: list[int]) -> list[int]:
-        """The traces that succeeded, as `weavegen eval` defines it. Raises WeavegenError if there is none."""
+    def collect(self, plan: TunePlan) -> dict[str, int]:
+        """Export what the traces of all rounds teach. Returns the rows of each export."""
+        jobs = [round.jobs["write"] for round in self.loop.rounds[1:]]
         with reading() as conn:
             rows = [row for job in jobs for row in sql.run(conn, "evaluator/traces", job=job)]
-        if traces := [row.trace for row in rows if row.success]:
-            return traces
-        advice = 'enqueue more with -n, take an easier task, or give --where "sft:tick_reward > 0"'
-        raise UsageError(f"none of the {len(rows)} traces succeeded, so there is nothing to learn: {advice}")
+        where = [f"job_id in ({', '.join(map(str, jobs))})", *self.loop.order.where]
+        if not self.loop.order.all_traces:
+            won = [row.trace for row in rows if row.success]
+            advice = "enqueue more with -n, take an easier task, or give --all-traces with a --where"
+            if not won:
+                raise UsageError(f"none of the {len(rows)} traces succeeded, so there is nothing to imitate: {advice}")
+            where.append(f"sft:trace_id in ({', '.join(map(str, won))})")
+        return collect(plan, where)
 
     def evaluate(self, round: Round) -> bool:
         """Measure the round's model on held-out seeds, decide whether it is the best, and recalibrate its judge."""

@@ -34,6 +34,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Traces of each file in each of the two jobs of an evaluation."""
     seed: int
     where: list[str]
+    all_traces: bool = False
+    """Imitate blocks of all traces; False: only of those that succeeded."""
     tune: TunePlan
     """Without `data` and `out`."""
 
@@ -93,16 +95,15 @@ class Loop(msgspec.Struct, kw_only=True):
         return None
 
 
+def successes(evaluation: Evaluation | None) -> list[bool]:
+    """The outcomes of the held-out traces of all files."""
+    measures = evaluation.success.values() if evaluation is not None else ()
+    return [n + 0.5 < measure.value * measure.of for measure in measures for n in range(measure.of)]
+
+
 def success(round: Round) -> Measure:
     """The share of held-out traces that succeeded, over all files, with Wilson's interval."""
-    measures = round.evaluation.success.values() if round.evaluation is not None else ()
-    outcomes = [n < round_half(measure) for measure in measures for n in range(measure.of)]
-    return share(outcomes)
-
-
-def round_half(measure: Measure) -> int:
-    """The number of true outcomes of a share."""
-    return int(measure.value * measure.of + 0.5) if measure.of else 0
+    return share(successes(round.evaluation))
 
 
 def auc(round: Round) -> float | None:
