@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(1500)  # the time of the first test includes it
 
 SUMS = ROOT / "bootstraps" / "sums.py"
 SMALL = [
-    *("-p", "sums=2", "-n", "2", "--held-out", "2", "--ticks", "2", "--rounds", "1", "--set", "query_samples=1"),
+    *("-p", "sums=1", "-n", "2", "--held-out", "2", "--ticks", "1", "--rounds", "1", "--set", "query_samples=1"),
     *("--set-writing", "search=execute", "--all-traces", "--norms", "--balance", "--window", "256", "--most", "8"),
     *("--batch", "4", "--rate", "1e-3", "--launch", str(PYTHON)),
 ]
@@ -38,7 +38,14 @@ def nano(trl_environ: dict[str, str]) -> Iterator[Installation]:
 def whole(nano: Installation, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """A loop that was not interrupted: its folder, and what it printed."""
     to = tmp_path_factory.mktemp("loops") / "whole"
-    return to, nano.json("improve", WEIGHTS, SUMS, "--out", to, *SMALL)
+    return to, went_on(nano, to)
+
+
+def went_on(nano: Installation, to: Path) -> Any:
+    """Start the loop, or let it go on, until it is over. Returns what it printed."""
+    done = nano.cli("improve", WEIGHTS, SUMS, "--out", to, *SMALL, "--json", timeout=1200)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
 
 
 def state(folder: Path) -> Loop:
@@ -112,7 +119,7 @@ def test_killed_in_each_phase_it_ends_with_the_same_adapter(
     }
     for reached in kills.values():
         killed(nano, to, reached)
-    told = nano.json("improve", WEIGHTS, SUMS, "--out", to, *SMALL)
+    told = went_on(nano, to)
     alone, loop = state(whole[0]), state(to)
     jobs = [name for (name,) in nano.sql("select name from jobs where name like :name", name=f"{loop.name}%")]
     assert len(jobs) == len(set(jobs)) == 5, "No job was enqueued twice."
@@ -129,7 +136,7 @@ def test_killed_in_each_phase_it_ends_with_the_same_adapter(
 def test_a_loop_that_is_over_goes_on_with_more_rounds(nano: Installation, whole: tuple[Path, Any]) -> None:
     to = whole[0]
     before = state(to)
-    told = nano.json("improve", WEIGHTS, SUMS, "--out", to, *SMALL)
+    told = went_on(nano, to)
     assert (told["best"], told["stopped"]) == (whole[1]["best"], whole[1]["stopped"])
     assert rounds.differences(before.order, state(to).order) == []
     assert len(state(to).rounds) == 2

@@ -69,35 +69,16 @@ def run(
     settings: Mapping[str, Any],
     seed: int | None = None,
     params: Mapping[str, Any] | None = None,
+    enqueue: Callable[..., int] | None = None,
 ) -> "Evaluation":
     """Enqueue the evaluation jobs, wait for them, and measure. The jobs' own settings override `settings`."""
     from weavegen.engine import enqueueing
-    from weavegen.evaluator.evaluation import measure
-
-    jobs = enqueue_jobs(enqueueing.enqueue, model, files, n, settings, seed, params)
-    for job in jobs.values():
-        wait(job, stderr=True)
-    with reading() as conn:
-        return measure(conn, model or "the pool's model", jobs)
-
-
-def enqueue_jobs(
-    enqueue: Callable[..., int],
-    model: str | None,
-    files: Sequence[str],
-    n: int,
-    settings: Mapping[str, Any],
-    seed: int | None,
-    params: Mapping[str, Any] | None,
-) -> dict[str, int]:
-    """Enqueue the evaluation jobs with `enqueue`. Returns their numbers by name."""
-    from weavegen.engine import enqueueing
-    from weavegen.evaluator.evaluation import HELD_OUT, SETTINGS
+    from weavegen.evaluator.evaluation import HELD_OUT, SETTINGS, measure
 
     enqueueing.check_services(configuration.load(), model, workers=True)
     orders = enqueueing.orders(files, n, params)
-    return {
-        name: enqueue(
+    jobs = {
+        name: (enqueue or enqueueing.enqueue)(
             traces=orders,
             name=f"eval {name}",
             seed=HELD_OUT if seed is None else seed,
@@ -106,6 +87,10 @@ def enqueue_jobs(
         )
         for name, special in SETTINGS.items()
     }
+    for job in jobs.values():
+        wait(job, stderr=True)
+    with reading() as conn:
+        return measure(conn, model or "the pool's model", jobs)
 
 
 @contextlib.contextmanager

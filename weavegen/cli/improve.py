@@ -6,7 +6,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,8 +24,8 @@ from weavegen.cli.pool import members
 from weavegen.cli.tune import Model, Training, Where, collect, train
 from weavegen.cli.watch import show as wait
 from weavegen.errors import UsageError, WeavegenError
-from weavegen.evaluator.calibration import figures, fit
-from weavegen.evaluator.evaluation import HELD_OUT, judged, measure
+from weavegen.evaluator.calibration import Pair, figures, fit
+from weavegen.evaluator.evaluation import HELD_OUT, SETTINGS, judged
 from weavegen.evaluator.rubrics import WILL_RUN, parse
 from weavegen.folders import locked
 from weavegen.pool import adapters, served
@@ -33,7 +33,7 @@ from weavegen.store import campaigns, reports
 from weavegen.text import number
 from weavegen.training import rounds as state
 from weavegen.training.plan import TunePlan
-from weavegen.training.rounds import ADAPTER, Loop, Order, Round, auc
+from weavegen.training.rounds import ADAPTER, Loop, Order, Round
 from weavegen.version import __version__
 from weavegen.viewer import rounds_page
 
@@ -160,6 +160,8 @@ class Driver:
 
     def write(self, round: Round) -> bool:
         """Let the best model write traces."""
+        from weavegen.engine import enqueueing
+
         if "write" in round.seconds:
             return False
         order, writer = self.loop.order, self.loop.rounds[round.writer or 0]
@@ -169,13 +171,10 @@ class Driver:
         seed = order.seed * MOST_ROUNDS + round.number
         self.say(round, f"{self.title(writer)} writes")
         model = self.served(writer.number)
-        self.done(self.once(round, "write", model=model, seed=seed, settings=settings, **self.traces(order.traces)))
+        traces = enqueueing.orders(order.files, order.traces, order.params)
+        wait(self.once(round, "write", traces=traces, model=model, seed=seed, settings=settings), stderr=True)
+        self.require(round, "write")
         return True
-
-    def traces(self, n: int) -> dict[str, Any]:
-        from weavegen.engine import enqueueing
-
-        return {"traces": enqueueing.orders(self.loop.order.files, n, self.loop.order.params)}
 
     def train(self, round: Round) -> bool:
         """Train the base on the outcomes of all rounds. The adapter gets its name when it is complete."""
@@ -201,7 +200,7 @@ class Driver:
         where = [f"job_id in ({', '.join(map(str, jobs))})", *self.loop.order.where]
         if not self.loop.order.all_traces:
             won = [row.trace for row in rows if row.success]
-            advice = "enqueue more with -n, take an easier task, or give --all-traces with a --where"
+            advice = "begin another folder with a greater -n, an easier task, or --all-traces"
             if not won:
                 raise UsageError(f"none of the {len(rows)} traces succeeded, so there is nothing to imitate: {advice}")
             where.append(f"sft:trace_id in ({', '.join(map(str, won))})")
@@ -216,16 +215,18 @@ class Driver:
         def enqueue(name: str, **job: Any) -> int:
             return self.once(round, name.removeprefix("eval "), **job)
 
-        jobs = evaluate.enqueue_jobs(enqueue, model, order.files, order.held_out, order.settings, None, order.params)
-        for job in jobs.values():
-            self.done(job)
+        evaluation = evaluate.run(
+            model, order.files, order.held_out, order.settings, None, order.params, enqueue=enqueue
+        )
+        self.require(round, *SETTINGS)
         with reading() as conn:
-            round.evaluation = measure(conn, self.title(round), jobs)
-            labels = [pair for _, pair in judged(conn, jobs["unaided"])]
+            labels = [pair for _, pair in judged(conn, round.jobs["unaided"])]
         with contextlib.suppress(UsageError):  # there are too few labels
             line = fit(WILL_RUN, labels)
             round.corrections, round.brier = {WILL_RUN: (line.slope, line.intercept)}, line.brier_after
-        round.auc = self.auc_of_base(round, model)
+        round.evaluation, round.auc = evaluation, area(labels)
+        if round.number:
+            round.auc = self.auc_of_base(round, model)
         self.loop.judge(round)
         return True
 
@@ -235,22 +236,18 @@ class Driver:
         The better a model writes, the less easily its own errors are recognised. These actions are the same for all.
         """
         job, name = self.loop.rounds[0].jobs["unaided"], f"{self.loop.name} round {round.number}: judge"
-        if round.number == 0:
-            return auc(round)
         with writing() as conn:
             blocks = [block for block, _ in judged(conn, job)]
             if blocks and not any(row.name == name for row in campaigns.rows(conn)):
-                rubric = parse(f'[questions]\naction = ["{WILL_RUN}"]\n')
-                condition = f"job_id = {job}"
+                rubric, where = parse(f'[questions]\naction = ["{WILL_RUN}"]\n'), f"job_id = {job}"
                 campaigns.create(
-                    conn, name, rubric, "blocks", blocks, condition=condition, model=model, version=__version__
+                    conn, name, rubric, "blocks", blocks, condition=where, model=model, version=__version__
                 )
         if not blocks:
             return None
         with reading() as conn:
             rescore.watch(conn, name, stderr=True)
-            pairs = [pair for _, pair in judged(conn, job, name)]
-        return figures(WILL_RUN, "ran", pairs).auc if pairs else None
+            return area([pair for _, pair in judged(conn, job, name)])
 
     def once(self, round: Round, what: str, **job: Any) -> int:
         """Enqueue a job, unless it was before: a kill may have come between the job and the state."""
@@ -263,13 +260,14 @@ class Driver:
         self.save()
         return round.jobs[what]
 
-    def done(self, job: int) -> None:
-        """Wait for a job. Raises WeavegenError if all of its traces failed: that says nothing about the model."""
-        wait(job, stderr=True)
-        with reading() as conn:
-            [row] = reports.jobs(conn, job)
-        if row.failed == row.traces:
-            raise WeavegenError(f"all traces of job {job} failed: see `weavegen status {job}`, and `weavegen retry`")
+    def require(self, round: Round, *jobs: str) -> None:
+        """Raise WeavegenError if all traces of a job failed: that says nothing about the model."""
+        for job in (round.jobs[what] for what in jobs):
+            with reading() as conn:
+                [row] = reports.jobs(conn, job)
+            if row.failed == row.traces:
+                advice = f"see `weavegen status {job}`; after `weavegen retry` the same command goes on"
+                raise WeavegenError(f"all traces of job {job} failed: {advice}")
 
     def served(self, number: int) -> str | None:
         """Let the pool serve a round's model. Returns its name; None: the pool's own model."""
@@ -278,25 +276,21 @@ class Driver:
             if name is not None:
                 adapters.load(members(), name, folder)
             return name
-        if not self.serves(name):
-            places = {"folder": str(folder) if number else self.loop.order.tune.model, "name": str(name)}
-            command = [part.format(**places) for part in shlex.split(self.serve)]
-            try:
-                subprocess.run(command, check=True, stdout=2)
-            except (OSError, subprocess.CalledProcessError) as error:
-                raise UsageError(f"--serve failed: {error}") from None
-            until = time.monotonic() + SERVE_SECONDS
-            while not self.serves(name):
-                if time.monotonic() > until:
-                    raise WeavegenError(f"no server serves {name} {SERVE_SECONDS:.0f} s after --serve")
-                time.sleep(POLL_SECONDS)
-        return name
-
-    def serves(self, name: str | None) -> bool:
-        try:
-            return bool(served.serving(members(), name))
-        except UsageError:
-            return False
+        until = None
+        while True:
+            with contextlib.suppress(UsageError):
+                served.serving(members(), name)
+                return name
+            if until is None:
+                places = {"folder": str(folder) if number else self.loop.order.tune.model, "name": str(name)}
+                try:
+                    subprocess.run([part.format(**places) for part in shlex.split(self.serve)], check=True, stdout=2)
+                except (OSError, subprocess.CalledProcessError) as error:
+                    raise UsageError(f"--serve failed: {error}") from None
+                until = time.monotonic() + SERVE_SECONDS
+            if time.monotonic() > until:
+                raise WeavegenError(f"no server serves {name} {SERVE_SECONDS:.0f} s after --serve")
+            time.sleep(POLL_SECONDS)
 
     def name(self, number: int) -> str | None:
         """The name under which a round's model is served."""
@@ -325,6 +319,11 @@ class Driver:
             for round in self.loop.rounds[1:]:
                 if round.number != best:
                     adapters.unload(members(), str(self.name(round.number)))
+
+
+def area(labels: Sequence[Pair]) -> float | None:
+    """The AUC of answers; None: it is not defined."""
+    return figures(WILL_RUN, "ran", labels).auc if labels else None
 
 
 def lines(rounds: list[Round]) -> list[tuple[str, list[str]]]:

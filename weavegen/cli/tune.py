@@ -80,21 +80,14 @@ class Training:
             raise UsageError(f"there is no method {unknown[0]!r}: choose of {', '.join(EXPORTS)}")
         if self.lora and self.norms:
             raise UsageError("--lora and --norms train different weights: give one of them")
+        shared = {name: value for name, value in vars(self).items() if name in TunePlan.__dataclass_fields__}
         return TunePlan(
             model=model,
             data=str(folder.absolute() / "data") if folder is not None else "",
             out=str(folder.absolute()) if folder is not None else "",
             methods=methods,
-            lora=self.lora,
-            norms=self.norms,
-            balance=self.balance,
-            window=self.window,
-            epochs=self.epochs,
-            batch=self.batch,
             rates=dict.fromkeys(RATES, self.rate) if self.rate is not None else RATES,
-            most=self.most,
-            min_margin=self.min_margin,
-            seed=self.seed,
+            **shared,
         )
 
 

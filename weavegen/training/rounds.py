@@ -106,12 +106,6 @@ def success(round: Round) -> Measure:
     return share(successes(round.evaluation))
 
 
-def auc(round: Round) -> float | None:
-    """How well its answers to "will it run?" rank the actions that it executed itself; None: unknown."""
-    judged = None if round.evaluation is None else round.evaluation.evaluator
-    return None if judged is None else judged.auc
-
-
 def load(folder: Path) -> Loop | None:
     """The state of a loop; None if none was begun there. Raises UsageError."""
     try:
