@@ -1,5 +1,6 @@
 """`weavegen improve` with weavegen-nano: it is killed in each phase, goes on, and ends as if it had not been."""
 
+import json
 import subprocess
 import sys
 import time
