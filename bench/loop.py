@@ -22,11 +22,13 @@ from safetensors.numpy import load_file, save_file
 from bench.bars import Figure, table
 from bench.installation import installation
 from weavegen.cli import evaluate, improve, pool, tune
+from weavegen.cli.app import reading
 from weavegen.config import Config
 from weavegen.engine import enqueueing
 from weavegen.evaluator.evaluation import Evaluation, Measure, share
 from weavegen.nano import WEIGHTS
 from weavegen.services import fleet, model_server
+from weavegen.store import servers
 from weavegen.training.plan import TunePlan
 from weavegen.training.rounds import Loop, Order, Round, successes
 
@@ -147,7 +149,14 @@ def weaken(folder: Path, to: Path) -> None:
 
 
 def serve_twice(config: Config, model: Path) -> None:
-    """Start a second server for the pool: nano computes in one thread, and there are two cores."""
+    """Start a second server for the pool: nano computes in one thread, and there are two cores.
+
+    One of an interrupted run is taken out.
+    """
+    with reading() as conn:
+        before = [server.url for server in servers.servers(conn)]
+    for url in before:
+        pool.remove(url)
     second = model_server.launch_nano(config, "second", model, None, fleet.child_environment(config))
     pool.add(str(second.url))
 
