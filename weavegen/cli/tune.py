@@ -37,7 +37,9 @@ class Training:
 
     method: Annotated[
         list[str] | None,
-        typer.Option(help="sft, dpo or kto; repeatable: the methods run one after the other. Default: sft."),
+        typer.Option(
+            help="sft, dpo, kto, text or trajectories; repeatable: the methods run one after the other. Default: sft."
+        ),
     ] = None
     lora: Annotated[int, typer.Option(min=0, help="Rank of a LoRA adapter; 0: train all weights.")] = 0
     norms: Annotated[
@@ -56,6 +58,21 @@ class Training:
     ] = None
     most: Annotated[int, typer.Option(min=1, help="Maximal number of rows of an export, drawn at random.")] = (
         TunePlan.most
+    )
+    bf16_weights: Annotated[
+        bool, typer.Option("--bf16", help="Load the weights as bfloat16: half the memory, fewer digits.")
+    ] = False
+    load_in_4bit: Annotated[
+        bool, typer.Option("--load-in-4bit", help="Load the weights in 4 bits; needs --lora, a GPU and bitsandbytes.")
+    ] = False
+    gradient_checkpointing: Annotated[
+        bool, typer.Option("--gradient-checkpointing", help="Less memory for long windows, more time.")
+    ] = False
+    merge: Annotated[
+        bool, typer.Option("--merge", help="With --lora: write the weights with the adapter added to them.")
+    ] = False
+    multiple_of: Annotated[int, typer.Option(min=1, help="Pad examples to a multiple of so many tokens.")] = (
+        TunePlan.multiple_of
     )
     min_margin: Annotated[
         float | None, typer.Option(min=0, help="dpo: as in `weavegen export`. 0 takes near-ties too.")
@@ -80,6 +97,10 @@ class Training:
             raise UsageError(f"there is no method {unknown[0]!r}: choose of {', '.join(EXPORTS)}")
         if self.lora and self.norms:
             raise UsageError("--lora and --norms train different weights: give one of them")
+        if not self.lora and (option := "--load-in-4bit" * self.load_in_4bit or "--merge" * self.merge):
+            raise UsageError(f"{option} is for an adapter: give --lora RANK too")
+        if self.load_in_4bit and self.merge:
+            raise UsageError("--merge adds an adapter to whole weights: leave --load-in-4bit out")
         shared = {name: value for name, value in vars(self).items() if name in TunePlan.__dataclass_fields__}
         return TunePlan(
             model=model,
@@ -116,7 +137,7 @@ def tune(
     try:
         rows = collect(plan, where or [])
         losses = train(launcher, plan, to)
-    except UsageError:
+    except (UsageError, typer.Exit):
         shutil.rmtree(to, ignore_errors=True)
         raise
     if load is not None:
@@ -159,7 +180,7 @@ def train(command: list[str], plan: TunePlan, folder: Path) -> dict[str, float]:
     """Write the plan into a folder, and run the training program. Returns the losses.
 
     The program ends when this process does: the write end of its standard input closes then, even after kill -9.
-    Raises WeavegenError where it fails.
+    Raises WeavegenError where it fails, and typer.Exit where it refuses the plan.
     """
     file = folder / "plan.json"
     file.write_bytes(msgspec.json.format(msgspec.json.encode(plan)))
@@ -172,6 +193,8 @@ def train(command: list[str], plan: TunePlan, folder: Path) -> dict[str, float]:
         raise UsageError(f"--launch: {command[0]} can't be started: {error.strerror}") from None
     with program:
         code = program.wait()
+    if code == 2:  # it has said in one line what to do
+        raise typer.Exit(code)
     if code != 0:
         hint = 'if a module is missing: pip install "weavegen[training]", or name its environment with --launch'
         raise WeavegenError(f"the training ended with exit code {code}; {hint}")
