@@ -13,6 +13,7 @@ import pytest
 
 from tests.support import ROOT
 from tests.support.installation import Installation, installed
+from tests.support.ports import free_port
 from tests.support.trl import PYTHON
 from weavegen.nano import WEIGHTS
 from weavegen.training import rounds
@@ -42,9 +43,9 @@ def whole(nano: Installation, tmp_path_factory: pytest.TempPathFactory) -> tuple
     return to, went_on(nano, to)
 
 
-def went_on(nano: Installation, to: Path) -> Any:
+def went_on(nano: Installation, to: Path, *options: str) -> Any:
     """Start the loop, or let it go on, until it is over. Returns what it printed."""
-    done = nano.cli("improve", WEIGHTS, SUMS, "--out", to, *SMALL, "--json", timeout=1200)
+    done = nano.cli("improve", WEIGHTS, SUMS, "--out", to, *SMALL, *options, "--json", timeout=1200)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 
@@ -168,3 +169,41 @@ def test_two_commands_do_not_share_a_folder(nano: Installation, whole: tuple[Pat
         done = nano.cli("improve", WEIGHTS, SUMS, "--out", whole[0], *SMALL)
     assert done.returncode == 2
     assert "another weavegen command holds" in done.stderr
+
+
+SERVE = """
+import os, pathlib, signal, subprocess, sys
+own = pathlib.Path(__file__).parent
+pid, folder, name = own / "pid", *sys.argv[1:]
+if pid.exists():
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+command = [sys.executable, "-m", "weavegen.cli", "nano", "serve", folder, "--name", name, "--port", sys.argv[0][-8:-3]]
+with (own / "served").open("a") as log, (own / "errors").open("ab") as errors:
+    server = subprocess.Popen(command, start_new_session=True, stdout=errors, stderr=errors)
+    log.write(f"{folder} {name}\\n")
+pid.write_text(str(server.pid))
+"""
+
+
+def test_a_server_is_started_anew_with_new_weights(trl_environ: dict[str, str], tmp_path: Path) -> None:
+    port = f"{free_port():05d}"
+    script, to = tmp_path / f"serve-{port}.py", tmp_path / "loop"
+    script.write_text(SERVE)
+    subprocess.run([sys.executable, script, WEIGHTS, "first"], check=True)
+    try:
+        url = f"http://127.0.0.1:{port}/v1"
+        environ = trl_environ | {"OPENAI_BASE_URL": url, "PYTHONPATH": str(ROOT)}
+        with installed(WEAVEGEN_MODEL=None, **environ) as one:
+            told = went_on(one, to, "--serve", f"{sys.executable} {script} {{folder}} {{name}}")
+            name = state(to).name
+            wrote = one.sql("select j.model, t.status from jobs j join traces t on t.job_id = j.id")
+    finally:
+        psutil.Process(int((tmp_path / "pid").read_text())).kill()
+    assert told["stopped"] == "1 rounds are done"
+    assert set(wrote) == {(f"{name}-0", "ended"), (f"{name}-1", "ended")}
+    started = [line.split() for line in (tmp_path / "served").read_text().splitlines()]
+    assert started == [
+        [str(WEIGHTS), "first"],
+        [str(WEIGHTS), f"{name}-0"],
+        [str(to / "round-1" / ADAPTER), f"{name}-1"],
+    ]
