@@ -73,7 +73,7 @@ test-trl: setup ## test exports with TRL's trainers on the CPU; installs 1.7 GB
 	@bash scripts/trl.sh install
 	@$(BIN)/python -m pytest tests/trl
 
-test-tuning: setup ## test one round of the tuning loop with a small model from scratch, on the CPU; five minutes
+test-tuning: setup ## test tuning, weavegen improve and its resumption after kills, and a model from scratch, on the CPU; ten minutes
 	@bash scripts/trl.sh install
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/tuning
 
