@@ -6,7 +6,7 @@ TIERS := tests/integration tests/weave tests/nano tests/pretraining tests/unit
 TOOLS := tests/tools tests/acceptance/test_practice.py tests/unit/test_tools.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-acceptance test-corpus test-agents test-security test-docs test-harbor test-tools test-web pictures test-vllm test-real test-real-part test-trl test-tuning test-image test-debian13 release test-badday weights check house chaos loop bench bench-corpus bench-agents settings lock clean
+.PHONY: help setup demo test test-acceptance test-corpus test-agents test-security test-docs test-harbor test-tools test-web pictures test-vllm test-real test-real-part test-trl test-tuning test-image test-debian13 release test-badday weights check house chaos loop loop-all bench bench-corpus bench-agents settings lock clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
@@ -73,7 +73,7 @@ test-trl: setup ## test exports with TRL's trainers on the CPU; installs 1.7 GB
 	@bash scripts/trl.sh install
 	@$(BIN)/python -m pytest tests/trl
 
-test-tuning: setup ## test one round of the tuning loop with a small model from scratch, on the CPU; five minutes
+test-tuning: setup ## test tuning, weavegen improve and its resumption after kills, and a model from scratch, on the CPU; ten minutes
 	@bash scripts/trl.sh install
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/tuning
 
@@ -94,9 +94,13 @@ weights: setup ## train a small model from scratch on traces of the simulation; 
 	@bash scripts/trl.sh install
 	@bash pretraining/make_weights.sh
 
-loop: setup ## train a weak model on its own traces, twice, and a control; writes the table in README.md; an hour
+loop: setup ## train a weak model on its own traces in five rounds, and a control; writes the table in README.md; goes on after a stop
 	@bash scripts/trl.sh install
 	@$(BIN)/python -m bench loop
+
+loop-all: setup ## the same for two tasks with three seeds each; many hours; goes on after a stop
+	@bash scripts/trl.sh install
+	@$(BIN)/python -m bench loop_all
 
 # Without network the look-up of vulnerabilities says that it knows nothing, and does not fail.
 check: setup ## check lint, format, types, imports between packages, known vulnerabilities in requirements.lock
@@ -136,6 +140,6 @@ lock: ## write requirements.lock and packages.lock anew; needs uv
 		--upgrade --quiet --output-file weavegen/sandbox/packages.lock >/dev/null
 	@! grep -inE '://|^torch==' requirements.lock weavegen/sandbox/packages.lock
 
-clean: ## remove .venv, .venv-vllm, .venv-trl, .venv-harbor-peer, .venv-compose, .venv-harbor and caches; traces in .weavegen stay
-	@rm -rf .venv .venv-vllm .venv-trl .venv-harbor-peer .venv-compose .venv-harbor .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist ./*.egg-info tests/web/.axe
+clean: ## remove .venv, .venv-vllm, .venv-trl, .venv-harbor-peer, .venv-compose, .venv-harbor, .loop and caches; traces in .weavegen stay
+	@rm -rf .loop .venv .venv-vllm .venv-trl .venv-harbor-peer .venv-compose .venv-harbor .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist ./*.egg-info tests/web/.axe
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,16 +1,16 @@
-"""`make loop`: a weak model writes traces, learns from what was kept of the won games, and writes the next traces.
+"""`make loop` and `make loop-all`: a weak model learns from its own traces by `weavegen improve`, beside a control.
 
-The weak model is weavegen-nano with flattened probabilities. It learns only from its own traces, in two rounds. Each
-round starts training from the weak model, with the traces of all rounds (STaR, arXiv:2203.14465). The control learns
-from rejected candidates in place of the kept ones, as many of them from the same traces, and from shuffled answers,
-with the same trainer. All are measured on the same held-out seeds. README.md gets the table.
+The weak model is weavegen-nano with flattened probabilities. It learns from its own traces alone. The control is
+trained in the same way on rejected candidates, as many of them from the same traces, and on shuffled answers. All
+are measured on the same held-out seeds. A run that was interrupted goes on: its state is in the folder .loop.
 """
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,25 +20,32 @@ from rich.console import Console
 from safetensors.numpy import load_file, save_file
 
 from bench.bars import Figure, table
-from bench.installation import home, installation
-from weavegen.cli import evaluate, pool, tune
-from weavegen.cli.watch import show as wait
+from bench.installation import installation
+from weavegen.cli import evaluate, improve, pool, tune
+from weavegen.cli.app import reading
 from weavegen.config import Config
 from weavegen.engine import enqueueing
-from weavegen.evaluator.evaluation import Evaluation, Measure
+from weavegen.evaluator.evaluation import Evaluation, Measure, share
 from weavegen.services import fleet, model_server
+from weavegen.store import servers
 from weavegen.training.plan import TunePlan
+from weavegen.training.rounds import Loop, Order, Round, successes
 from weavegen_nano import WEIGHTS
 
 ROOT = Path(__file__).parent.parent
 PYTHON = str(ROOT / ".venv-trl" / "bin" / "python")
-GAME = enqueueing.BOOTSTRAPS / "tictactoe.py"
-PARAMS = {"opponent": "random"}
+FOLDER = ROOT / ".loop"
+"""What lets a run go on. `make clean` removes it."""
+TASKS: dict[str, tuple[Path, dict[str, Any]]] = {
+    "tictactoe": (enqueueing.BOOTSTRAPS / "tictactoe.py", {"opponent": "random"}),
+    "sums": (enqueueing.BOOTSTRAPS / "sums.py", {"sums": 3}),
+}
 """Against the basic opponent even perfect play wins at most 83% after this opening, so less depends on the player."""
+SEEDS = (0, 1, 2)
+"""Of `make loop-all`; `make loop` has the first."""
 SURE = 0.67
 """The factor on the weak model's logits: at temperature 1 it writes as weavegen-nano does at 1.5."""
-WEAK_ONE, CONTROL = "weak model", "control"
-ROUNDS = 2
+ROUNDS = 5
 GAMES = 48
 """Number of traces in a round."""
 MEASURED = 80
@@ -50,51 +57,87 @@ If the unlikeliest tokens were cut off, the model would learn this from any of i
 block's first candidate is taken if the evaluator scores it well; otherwise four more are sampled, because so small a
 model varies little. Retrieved blocks are not read: the tokenizer leaves them out.
 """
+WRITING = {"search": "execute"}
+"""Actions are tried before one is chosen, so candidates that lost are labels for the judge too."""
 TUNING = TunePlan(
-    model="", data="", out="", norms=True, window=384, most=1000, epochs=2, batch=16, min_margin=0, rates={"sft": 3e-2}
-)
+    model="", data="", out="", norms=True, balance=True, window=384, most=1000, epochs=2, batch=16, min_margin=0,
+    rates={"sft": 3e-2},
+)  # fmt: skip
 """Only the norms are trained: a thousand examples can't determine three million weights."""
-RAN = "type = 'action' and source = 'ran'"
-WON = "trace_id in (select trace_id from text_examples where result = 'won')"
-USUAL = "type in ('orientation', 'action', 'expectation', 'evaluation')"
+WHERE = [
+    "verifier:type = 'action' and source in ('ran', 'tried')",
+    "sft:type in ('orientation', 'action', 'expectation', 'evaluation')",
+]
 """The block types of a tick without errors. What the weak model writes about errors is bad even if it is kept."""
+AUC_LOSS = 0.02
+"""The judge is not worse than the weak model's if its AUC is at most so much lower."""
 LAST = "model.norm.weight"
 """The weight that scales all logits equally."""
 README = ROOT / "README.md"
 BEGIN, END = "<!-- written by `make loop` -->\n", "<!-- end of what `make loop` wrote -->\n"
+PICTURE = ROOT / "docs" / "images" / "loop.svg"
+
+
+class Run(NamedTuple):
+    """A loop that is over, and its control."""
+
+    loop: Loop
+    control: Evaluation
+    minutes: float
+    """Of its phases, also in earlier processes."""
 
 
 def run(console: Console) -> list[Figure]:
-    """Measure the weak model, both rounds, and the control."""
-    began = time.monotonic()
-    evaluations: dict[str, Evaluation] = {}
+    """One task and one seed. Writes README.md's table and its plot."""
+    done = improved("tictactoe", SEEDS[0], console)
+    columns, rows = cells(done)
+    console.print(table(f"\n{MEASURED} games of held-out seeds, 95% intervals", columns, rows))
+    into_readme(columns, rows, done.minutes)
+    shutil.copy(FOLDER / f"tictactoe-{SEEDS[0]}" / "rounds" / "success.svg", PICTURE)
+    return [*figures([done]), Figure("the whole", done.minutes, "min", at_most=120)]
 
-    def measure(what: str, model: str | None) -> None:
-        evaluations[what] = evaluate.run(model, [str(GAME)], MEASURED, SETTINGS, params=PARAMS)
-        console.print(f"{(time.monotonic() - began) / 60:4.1f} min: {what} measured")
 
-    with home() as folder:
-        weak = folder / "weak"
-        weaken(WEIGHTS, weak)
-        with installation(
-            folder / "loop", WEAVEGEN_MODEL=str(weak), WEAVEGEN_FLOWER="0", WEAVEGEN_VIEWER="0"
-        ) as config:
-            serve_twice(config, weak)
-            measure(WEAK_ONE, None)
-            jobs: list[int] = []
-            learnt = None
-            for round in range(1, ROUNDS + 1):
-                with evaluate.serving(learnt) as model:
-                    jobs.append(write_traces(model, round))
-                learnt = str(trained(kept(weak, folder / f"round-{round}", jobs)))
-                with evaluate.serving(learnt) as model:
-                    measure(f"round {round}", model)
-            with evaluate.serving(str(trained(rejected(weak, folder / "control", jobs)))) as model:
-                measure(CONTROL, model)
-    minutes = (time.monotonic() - began) / 60
-    console.print(table(f"\n{MEASURED} games of held-out seeds, 95% intervals", *cells(evaluations)))
-    into_readme(evaluations, minutes)
-    return [*figures(evaluations), Figure("the whole", minutes, "min", at_most=60)]
+def run_all(console: Console) -> list[Figure]:
+    """All tasks and seeds, in as many hours as that takes."""
+    bars = []
+    for task in TASKS:
+        runs = [improved(task, seed, console) for seed in SEEDS]
+        for seed, done in zip(SEEDS, runs, strict=True):
+            console.print(table(f"\n{task}, seed {seed}: {MEASURED} held-out traces, 95% intervals", *cells(done)))
+        bars += [replace(figure, what=f"{task}: {figure.what}") for figure in figures(runs)]
+    return bars
+
+
+def improved(task: str, seed: int, console: Console) -> Run:
+    """A loop with its control. Phases that an earlier process completed are not repeated."""
+    folder = FOLDER / f"{task}-{seed}"
+    weak, own = folder / "weak", folder / "rounds"
+    if not weak.exists():
+        draft = folder / "weak.part"
+        shutil.rmtree(draft, ignore_errors=True)
+        weaken(WEIGHTS, draft)
+        draft.rename(weak)
+    file, params = TASKS[task]
+    order = Order(
+        files=[str(file)], params=params, settings=dict(SETTINGS), writing=dict(WRITING), traces=GAMES,
+        held_out=MEASURED, seed=seed, where=list(WHERE), tune=replace(TUNING, model=str(weak), seed=seed + 1),
+    )  # fmt: skip
+    environ = {"WEAVEGEN_MODEL": str(weak), "WEAVEGEN_FLOWER": "0", "WEAVEGEN_VIEWER": "0"}
+    with installation(folder / "home", **environ) as config:
+        serve_twice(config, weak)
+        with improve.begun(own, order) as loop:
+            driver = improve.Driver(own, loop, [PYTHON], None)
+            driver.run(ROUNDS, patience=ROUNDS)
+            result = folder / "control.json"
+            if not result.exists():
+                began = time.monotonic()
+                plan = rejected(driver, folder / "control")
+                tune.train([PYTHON], plan, Path(plan.out))
+                with evaluate.serving(plan.out) as model:
+                    measured = evaluate.run(model, order.files, MEASURED, SETTINGS, params=params)
+                result.write_bytes(msgspec.json.encode((measured, time.monotonic() - began)))
+    control, seconds = msgspec.json.decode(result.read_bytes(), type=tuple[Evaluation, float])
+    return Run(loop, control, (seconds + sum(sum(round.seconds.values()) for round in loop.rounds)) / 60)
 
 
 def weaken(folder: Path, to: Path) -> None:
@@ -106,33 +149,24 @@ def weaken(folder: Path, to: Path) -> None:
 
 
 def serve_twice(config: Config, model: Path) -> None:
-    """Start a second server for the pool: nano computes in one thread, and there are two cores."""
+    """Start a second server for the pool: nano computes in one thread, and there are two cores.
+
+    One of an interrupted run is taken out.
+    """
+    with reading() as conn:
+        before = [server.url for server in servers.servers(conn)]
+    for url in before:
+        pool.remove(url)
     second = model_server.launch_nano(config, "second", model, None, fleet.child_environment(config))
     pool.add(str(second.url))
 
 
-def write_traces(model: str | None, round: int) -> int:
-    """Write the traces of a round. Returns the job."""
-    job = enqueueing.enqueue(GAME, n=GAMES, params=PARAMS, seed=round, model=model, settings=SETTINGS)
-    wait(job, stderr=True)
-    return job
-
-
-def kept(model: Path, to: Path, jobs: Sequence[int], *besides: str) -> TunePlan:
-    """The settings of `weavegen tune` for the blocks kept in won games, and for whether actions ran.
-
-    `besides` names methods that are also exported.
-    """
-    plan = replace(TUNING, model=str(model), data=str(to / "data"), out=str(to))
-    theirs = f"job_id in ({', '.join(map(str, jobs))})"
-    where = [theirs, f"sft:{WON} and {USUAL}", f"dpo:{USUAL}", f"verifier:{RAN}"]
-    tune.collect(replace(plan, methods=(*plan.methods, *besides)), where)
-    return plan
-
-
-def rejected(model: Path, to: Path, jobs: Sequence[int]) -> TunePlan:
+def rejected(driver: improve.Driver, to: Path) -> TunePlan:
     """The same amount of data without the signal: candidates that lost, and shuffled answers."""
-    plan = kept(model, to, jobs, "dpo")
+    shutil.rmtree(to, ignore_errors=True)
+    to.mkdir()
+    plan = replace(driver.loop.order.tune, data=str(to / "data"), out=str(to))
+    driver.collect(replace(plan, methods=(*plan.methods, "dpo")))
     blocks, answers, pairs = (to / "data" / name / "data" for name in ("sft", "verifier", "dpo"))
     chance = np.random.default_rng(1)
     count = pq.read_table(blocks).num_rows
@@ -151,42 +185,36 @@ def rewrite(folder: Path, table: pa.Table) -> None:
     pq.write_table(table, folder / "other.parquet")
 
 
-def trained(plan: TunePlan) -> Path:
-    """Train as planned. Returns the folder of the result."""
-    file = Path(plan.out) / "plan.json"
-    file.write_bytes(msgspec.json.encode(plan))
-    tune.train([PYTHON], file)
-    return Path(plan.out)
-
-
-def cells(evaluations: dict[str, Evaluation]) -> tuple[list[str], list[list[str]]]:
+def cells(done: Run) -> tuple[list[str], list[list[str]]]:
     """Columns and rows of the table."""
-    return ["", *evaluations], [[what, *row] for what, row in evaluate.lines(list(evaluations.values()))]
+    names = ["weak model", *(f"round {round.number}" for round in done.loop.rounds[1:]), "control"]
+    control = Round(number=len(names), evaluation=done.control)
+    return ["", *names], [[what, *row] for what, row in improve.lines([*done.loop.rounds, control])]
 
 
-def figures(evaluations: dict[str, Evaluation]) -> list[Figure]:
-    """The expected result as bars: the last model leaves the intervals of the weak model, the control does not."""
-    measures: list[tuple[str, bool, Callable[[Evaluation], Measure]]] = [
-        ("won", True, lambda evaluation: evaluation.success[GAME.name]),
-        ("candidates that compile", True, lambda evaluation: evaluation.legal),
-        ("candidates for a block", False, lambda evaluation: evaluation.candidates_per_block),
+def figures(runs: Sequence[Run]) -> list[Figure]:
+    """The expected result as bars: success rises and stays, the judge stays as good, the control learns nothing."""
+    loops = [done.loop for done in runs]
+
+    def pooled(rounds: Sequence[Round]) -> Measure:
+        return share([outcome for round in rounds for outcome in successes(round.evaluation)])
+
+    weak = pooled([loop.rounds[0] for loop in loops])
+    last = pooled([loop.rounds[-1] for loop in loops])
+    best = pooled([loop.best() for loop in loops])
+    control = share([outcome for done in runs for outcome in successes(done.control)])
+    lost = [(loop.rounds[0].auc or 0.5) - round.auc for loop in loops for round in loop.rounds if round.auc is not None]
+    return [
+        Figure("success, last round", 100 * last.value, "%", at_least=100 * best.low),
+        Figure("success, low end of the last round", 100 * last.low, "%", at_least=100 * weak.high),
+        Figure("success, control", 100 * control.value, "%", at_most=100 * weak.high),
+        Figure("AUC lost on the weak model's actions, worst round", max(lost, default=0.0), "", at_most=AUC_LOSS),
     ]
-    bars = []
-    for what, rises, of in measures:
-        weak, last, control = (of(evaluations[name]) for name in (WEAK_ONE, f"round {ROUNDS}", CONTROL))
-        scale, unit = (100, "%") if rises else (1, "")
-        limit = scale * (weak.high if rises else weak.low)
-        above, below = {"at_least": limit}, {"at_most": limit}
-        learnt, not_learnt = (above, below) if rises else (below, above)
-        bars.append(Figure(f"{what}, round {ROUNDS}", scale * last.value, unit, **learnt))
-        bars.append(Figure(f"{what}, control", scale * control.value, unit, **not_learnt))
-    return bars
 
 
-def into_readme(evaluations: dict[str, Evaluation], minutes: float) -> None:
+def into_readme(columns: list[str], rows: list[list[str]], minutes: float) -> None:
     """Replace the table in README.md."""
-    columns, rows = cells(evaluations)
-    lines = [columns, ["---", *["---:"] * len(evaluations)], *rows]
+    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
     drawn = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     caption = f"{MEASURED} games on held-out seeds, in brackets 95% intervals; all of it in {minutes:.0f} minutes.\n"
     before, _, rest = README.read_text().partition(BEGIN)

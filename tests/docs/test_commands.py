@@ -48,6 +48,7 @@ ELSEWHERE = {
     "python -m tests.compat": "needs the files of another project",
     "python -m bench": "takes minutes, and needs an idle machine; make bench",
     "weavegen eval": "takes minutes; tests/tuning/test_tuning.py",
+    "weavegen improve": "needs PyTorch; tests/tuning/test_improve.py",
     "weavegen tune": "needs PyTorch; tests/tuning/test_tuning.py",
     "weavegen pool load": "the simulation has no weights; tests/nano/test_adapters.py",
     "weavegen pool unload": "the same",

@@ -2,6 +2,8 @@
 
 import io
 import math
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,15 +11,23 @@ import pytest
 from rich.console import Console
 
 from bench import loop
+from bench.installation import home
 from tests.support.trl import PYTHON
 
 WIDE = 400
 """Terminal columns: wider than the table."""
 
 
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that boxes can read, unlike tmp_path."""
+    with home() as made:
+        yield made
+
+
 @pytest.mark.timeout(1800)
-def test_the_loop_runs_and_writes_its_table(
-    trl_environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_loop_runs_writes_its_table_and_goes_on(
+    trl_environ: dict[str, str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in trl_environ.items():
         monkeypatch.setenv(name, value)
@@ -25,6 +35,7 @@ def test_the_loop_runs_and_writes_its_table(
     readme.write_text(f"Before.\n{loop.BEGIN}an older table\n{loop.END}After.\n")
     small: dict[str, object] = {"GAMES": 8, "MEASURED": 2, "ROUNDS": 1, "PYTHON": str(PYTHON), "README": readme}
     small["SURE"] = 0.9  # with so few games there is only one win
+    small |= {"FOLDER": folder, "PICTURE": tmp_path / "loop.svg"}
     for constant, changed in small.items():
         monkeypatch.setattr(loop, constant, changed)
     monkeypatch.setattr(loop, "TUNING", replace(loop.TUNING, epochs=1, most=16))
@@ -42,3 +53,7 @@ def test_the_loop_runs_and_writes_its_table(
         name = row.split("|")[1].strip()
         assert name in said.getvalue()
     assert any(row.startswith("| success, tictactoe.py |") for row in rows)
+    assert (tmp_path / "loop.svg").read_text().startswith("<svg")
+    began = time.monotonic()
+    assert loop.run(Console(file=io.StringIO(), width=WIDE)) == figures, "It is over, so nothing is measured anew."
+    assert time.monotonic() - began < 120

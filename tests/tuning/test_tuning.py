@@ -97,6 +97,22 @@ def test_it_is_trained_and_served_beside_the_original(
     assert nano.cli("pool", "unload", name).returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "method"),
+    [(("--method", "text", "--gradient-checkpointing"), "text"), (("--lora", "4", "--merge", "--bf16"), "sft")],
+)
+def test_whole_traces_are_learnt_and_adapters_are_merged(
+    nano: Installation, evaluated: Any, tmp_path: Path, options: tuple[str, ...], method: str
+) -> None:
+    out = tmp_path / "trained"
+    told = tuned(nano, out, *options)
+    assert 0 < told["losses"][method] < 20
+    assert not (out / "adapter_config.json").exists()
+    before, after = (load_file(folder / "model.safetensors") for folder in (WEIGHTS, out))
+    assert set(before) == set(after)
+    assert any(not np.array_equal(before[name].astype(np.float32), after[name].astype(np.float32)) for name in after)
+
+
 def test_the_training_data_is_the_selected_one(nano: Installation, evaluated: Any, tmp_path: Path) -> None:
     told = tuned(nano, tmp_path / "one", "--where", "type = 'action'", "--where", "verifier:source = 'ran'")
     [[actions]] = nano.sql("select count(*) from sft_examples where type = 'action'")
@@ -110,6 +126,9 @@ def test_the_training_data_is_the_selected_one(nano: Installation, evaluated: An
         (("--where", "nothing = 1"), 'column "nothing" does not exist'),
         (("--method", "ppo"), "there is no method 'ppo'"),
         (("--lora", "4", "--norms"), "give one of them"),
+        (("--merge",), "--merge is for an adapter: give --lora RANK too"),
+        (("--load-in-4bit",), "--load-in-4bit is for an adapter: give --lora RANK too"),
+        (("--lora", "4", "--load-in-4bit", "--merge"), "leave --load-in-4bit out"),
         (("--launch", "/no/such/python"), "can't be started"),
         (("--out", "/"), "exists"),
     ],

@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,6 +69,7 @@ def run(
     settings: Mapping[str, Any],
     seed: int | None = None,
     params: Mapping[str, Any] | None = None,
+    enqueue: Callable[..., int] | None = None,
 ) -> "Evaluation":
     """Enqueue the evaluation jobs, wait for them, and measure. The jobs' own settings override `settings`."""
     from weavegen.engine import enqueueing
@@ -77,7 +78,7 @@ def run(
     enqueueing.check_services(configuration.load(), model, workers=True)
     orders = enqueueing.orders(files, n, params)
     jobs = {
-        name: enqueueing.enqueue(
+        name: (enqueue or enqueueing.enqueue)(
             traces=orders,
             name=f"eval {name}",
             seed=HELD_OUT if seed is None else seed,

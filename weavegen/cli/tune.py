@@ -4,6 +4,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -20,46 +21,106 @@ CONDITIONS = {"verifier": "source <> 'drawn'"}
 """An export's own condition, besides --where. The model learns nothing from answers that it drew itself."""
 
 
-@command()
-def tune(
-    model: Annotated[str, typer.Argument(help="A folder in Hugging Face's format, or a model name on its hub.")],
-    to: Annotated[Path, typer.Option("--out", "-o", help="The folder to write. It must not exist.")],
-    where: Annotated[
-        list[str] | None,
-        typer.Option(
-            help='An SQL condition over the exports\' views, such as "job_id = 3"; FORMAT:CONDITION: for one '
-            "export only; repeatable."
-        ),
-    ] = None,
+Model = Annotated[str, typer.Argument(help="A folder in Hugging Face's format, or a model name on its hub.")]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        help='An SQL condition over the exports\' views, such as "job_id = 3"; FORMAT:CONDITION: for one '
+        "export only; repeatable."
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a model is trained. Each field is an option of the command line."""
+
     method: Annotated[
         list[str] | None,
-        typer.Option(help="sft, dpo or kto; repeatable: the methods run one after the other. Default: sft."),
-    ] = None,
-    lora: Annotated[int, typer.Option(min=0, help="Rank of a LoRA adapter; 0: train all weights.")] = 0,
+        typer.Option(
+            help="sft, dpo, kto, text or trajectories; repeatable: the methods run one after the other. Default: sft."
+        ),
+    ] = None
+    lora: Annotated[int, typer.Option(min=0, help="Rank of a LoRA adapter; 0: train all weights.")] = 0
     norms: Annotated[
         bool, typer.Option("--norms", help="Train only the scales of the norm layers, for a few hundred examples.")
-    ] = False,
-    window: Annotated[int, typer.Option(min=64, help="Maximal number of tokens of an example.")] = TunePlan.window,
-    epochs: Annotated[float, typer.Option(min=0.01, help="Passes over the data.")] = TunePlan.epochs,
-    batch: Annotated[int, typer.Option(min=1, help="Examples per optimizer step.")] = TunePlan.batch,
+    ] = False
+    balance: Annotated[
+        bool,
+        typer.Option("--balance", help="sft: of each question, train on as many answers yes as answers no."),
+    ] = False
+    window: Annotated[int, typer.Option(min=64, help="Maximal number of tokens of an example.")] = TunePlan.window
+    epochs: Annotated[float, typer.Option(min=0.01, help="Passes over the data.")] = TunePlan.epochs
+    batch: Annotated[int, typer.Option(min=1, help="Examples per optimizer step.")] = TunePlan.batch
     rate: Annotated[
         float | None,
         typer.Option(min=0, help="Learning rate. Default: one for models with billions of parameters."),
-    ] = None,
-    most: Annotated[
-        int, typer.Option(min=1, help="Maximal number of rows of an export, drawn at random.")
-    ] = TunePlan.most,
+    ] = None
+    most: Annotated[int, typer.Option(min=1, help="Maximal number of rows of an export, drawn at random.")] = (
+        TunePlan.most
+    )
+    bf16_weights: Annotated[
+        bool, typer.Option("--bf16", help="Load the weights as bfloat16: half the memory, fewer digits.")
+    ] = False
+    load_in_4bit: Annotated[
+        bool, typer.Option("--load-in-4bit", help="Load the weights in 4 bits; needs --lora, a GPU and bitsandbytes.")
+    ] = False
+    gradient_checkpointing: Annotated[
+        bool, typer.Option("--gradient-checkpointing", help="Less memory for long windows, more time.")
+    ] = False
+    merge: Annotated[
+        bool, typer.Option("--merge", help="With --lora: write the weights with the adapter added to them.")
+    ] = False
+    multiple_of: Annotated[int, typer.Option(min=1, help="Pad examples to a multiple of so many tokens.")] = (
+        TunePlan.multiple_of
+    )
     min_margin: Annotated[
         float | None, typer.Option(min=0, help="dpo: as in `weavegen export`. 0 takes near-ties too.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed of the training.")] = TunePlan.seed,
-    load: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Load the trained model into the pool's servers under this name."),
-    ] = None,
+    ] = None
+    seed: Annotated[int, typer.Option(help="Random seed of the training.")] = TunePlan.seed
     launch: Annotated[
         str | None,
         typer.Option(help='Command that starts the training program: "accelerate launch --config_file fsdp.yaml".'),
+    ] = None
+
+    def launcher(self) -> list[str]:
+        """The command that starts the training program. Raises UsageError."""
+        launcher = shlex.split(self.launch) if self.launch else [sys.executable]
+        if not launcher:
+            raise UsageError("--launch is empty: give a command, such as .venv-gpu/bin/python")
+        return launcher
+
+    def plan(self, model: str, folder: Path | None = None) -> TunePlan:
+        """The plan of a run that writes `folder`; None: the folders are filled in later. Raises UsageError."""
+        methods = tuple(self.method or ["sft"])
+        if unknown := [name for name in methods if name not in EXPORTS]:
+            raise UsageError(f"there is no method {unknown[0]!r}: choose of {', '.join(EXPORTS)}")
+        if self.lora and self.norms:
+            raise UsageError("--lora and --norms train different weights: give one of them")
+        if not self.lora and (option := "--load-in-4bit" * self.load_in_4bit or "--merge" * self.merge):
+            raise UsageError(f"{option} is for an adapter: give --lora RANK too")
+        if self.load_in_4bit and self.merge:
+            raise UsageError("--merge adds an adapter to whole weights: leave --load-in-4bit out")
+        shared = {name: value for name, value in vars(self).items() if name in TunePlan.__dataclass_fields__}
+        return TunePlan(
+            model=model,
+            data=str(folder.absolute() / "data") if folder is not None else "",
+            out=str(folder.absolute()) if folder is not None else "",
+            methods=methods,
+            rates=dict.fromkeys(RATES, self.rate) if self.rate is not None else RATES,
+            **shared,
+        )
+
+
+@command()
+def tune(
+    model: Model,
+    to: Annotated[Path, typer.Option("--out", "-o", help="The folder to write. It must not exist.")],
+    training: Training,
+    where: Where = None,
+    load: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Load the trained model into the pool's servers under this name."),
     ] = None,
 ) -> Result:
     """Train a model on the corpus: one round of the loop in which a model learns from its own traces.
@@ -70,41 +131,17 @@ def tune(
 
     Example: weavegen tune Qwen/Qwen3-8B --lora 32 --where "job_id = 3 and reward > 0" -o round-1 --load r1
     """
-    methods = tuple(method or ["sft"])
-    if unknown := [name for name in methods if name not in EXPORTS]:
-        raise UsageError(f"there is no method {unknown[0]!r}: choose of {', '.join(EXPORTS)}")
-    if lora and norms:
-        raise UsageError("--lora and --norms train different weights: give one of them")
+    plan, launcher = training.plan(model, to), training.launcher()
     if to.exists():
         raise UsageError(f"{to} exists: give another folder")
-    launcher = shlex.split(launch) if launch else [sys.executable]
-    if not launcher:
-        raise UsageError("--launch is empty: give a command, such as .venv-gpu/bin/python")
-    plan = TunePlan(
-        model=model,
-        data=str(to.absolute() / "data"),
-        out=str(to.absolute()),
-        methods=methods,
-        lora=lora,
-        norms=norms,
-        window=window,
-        epochs=epochs,
-        batch=batch,
-        rates=dict.fromkeys(RATES, rate) if rate is not None else RATES,
-        most=most,
-        min_margin=min_margin,
-        seed=seed,
-    )
     try:
         rows = collect(plan, where or [])
-        (to / "plan.json").write_bytes(msgspec.json.format(msgspec.json.encode(plan)))
-        train(launcher, to / "plan.json")
-    except UsageError:
+        losses = train(launcher, plan, to)
+    except (UsageError, typer.Exit):
         shutil.rmtree(to, ignore_errors=True)
         raise
     if load is not None:
         adapters.load(members(), load, to)
-    losses = msgspec.json.decode((to / "losses.json").read_bytes())
     lines = [f"{name}: {count:,} rows" for name, count in rows.items()]
     lines.append(f"{to}: trained" + ("" if load is None else f", and served as {load}"))
     return Result({"out": str(to), "rows": rows, "losses": losses, "loaded": load}, lines)
@@ -139,13 +176,26 @@ def collect(plan: TunePlan, where: list[str]) -> dict[str, int]:
     return counts
 
 
-def train(command: list[str], plan: Path) -> None:
-    """Run the training program. Raises WeavegenError where it fails."""
+def train(command: list[str], plan: TunePlan, folder: Path) -> dict[str, float]:
+    """Write the plan into a folder, and run the training program. Returns the losses.
+
+    The program ends when this process does: the write end of its standard input closes then, even after kill -9.
+    Raises WeavegenError where it fails, and typer.Exit where it refuses the plan.
+    """
+    file = folder / "plan.json"
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(plan)))
     try:
         # Trainers print progress; standard output is for this command's result, which may be JSON.
-        done = subprocess.run([*command, "-m", "weavegen.training.tune", str(plan)], stdout=2, check=False)
+        program = subprocess.Popen(
+            [*command, "-m", "weavegen.training.tune", str(file), "--tied"], stdin=subprocess.PIPE, stdout=2
+        )
     except OSError as error:
         raise UsageError(f"--launch: {command[0]} can't be started: {error.strerror}") from None
-    if done.returncode != 0:
+    with program:
+        code = program.wait()
+    if code == 2:  # it has said in one line what to do
+        raise typer.Exit(code)
+    if code != 0:
         hint = 'if a module is missing: pip install "weavegen[training]", or name its environment with --launch'
-        raise WeavegenError(f"the training ended with exit code {done.returncode}; {hint}")
+        raise WeavegenError(f"the training ended with exit code {code}; {hint}")
+    return msgspec.json.decode((Path(plan.out) / "losses.json").read_bytes(), type=dict[str, float])

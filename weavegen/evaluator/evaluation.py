@@ -62,8 +62,7 @@ class Evaluation:
 def measure(conn: sa.Connection, model: str, jobs: Mapping[str, int]) -> Evaluation:
     """Measure a model by two finished jobs, one for each of SETTINGS."""
     selected, unaided = (sql.run(conn, "evaluator/traces", job=jobs[name]).all() for name in SETTINGS)
-    rows = sql.run(conn, "evaluator/pairs", job=jobs["unaided"], question=WILL_RUN)
-    pairs = [Pair(float(score), bool(answer), int(trace)) for score, answer, trace in rows]
+    pairs = [pair for _, pair in judged(conn, jobs["unaided"])]
     names = sorted({row.bootstrap for row in selected})
     known = [row for row in selected if row.success is not None]
     return Evaluation(
@@ -75,6 +74,12 @@ def measure(conn: sa.Connection, model: str, jobs: Mapping[str, int]) -> Evaluat
         tokens_per_block=ratio([row.sampled_tokens for row in selected], [row.kept for row in selected]),
         evaluator=figures(WILL_RUN, "ran", pairs) if pairs else None,
     )
+
+
+def judged(conn: sa.Connection, job: int, campaign: str | None = None) -> list[tuple[int, Pair]]:
+    """Answers to WILL_RUN about executed blocks of a job, each with the block's id: its own, or a campaign's."""
+    rows = sql.run(conn, "evaluator/pairs", job=job, campaign=campaign, question=WILL_RUN)
+    return [(row.block_id, Pair(float(row.score), bool(row.answer), int(row.trace))) for row in rows]
 
 
 def share(outcomes: Sequence[bool]) -> Measure:

@@ -4,11 +4,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-EXPORTS = {"sft": ("sft", "verifier"), "dpo": ("dpo",), "kto": ("kto",)}
+EXPORTS = {
+    "sft": ("sft", "verifier"), "dpo": ("dpo",), "kto": ("kto",), "text": ("text",), "trajectories": ("trajectories",),
+}  # fmt: skip
 """The exports that each method reads."""
 IGNORED = -100
 """Label of a token without loss, as in PyTorch's cross entropy."""
-RATES = {"sft": 2e-4, "dpo": 5e-6, "kto": 5e-6}
+RATES = {"sft": 2e-4, "dpo": 5e-6, "kto": 5e-6, "text": 2e-4, "trajectories": 2e-4}
 """Learning rates for models with billions of parameters. Small models need rates ten to fifty times higher."""
 
 
@@ -27,6 +29,8 @@ class TunePlan:
     norms: bool = False
     """Train only norm scales and biases, after "Tuning LayerNorm in Attention" (arXiv:2312.11420). These are
     thousands of numbers instead of millions, and need a higher learning rate."""
+    balance: bool = False
+    """For SFT: of each question as many answers yes as no, drawn at random."""
     window: int = 4096
     """Maximum number of tokens of an example."""
     epochs: float = 1.0
@@ -42,7 +46,14 @@ class TunePlan:
     """Examples are padded to a multiple of this. Context parallelism needs twice the number of GPUs."""
     bf16: bool = True
     """On a GPU. A CPU always computes in float32: most of them emulate bfloat16, forty times slower."""
+    bf16_weights: bool = False
+    """Load the weights as bfloat16, in half the memory."""
+    load_in_4bit: bool = False
+    """Load the weights in 4 bits. Needs a LoRA adapter and bitsandbytes."""
+    merge: bool = False
+    """Write the weights with the LoRA adapter added to them, in place of the adapter."""
     gradient_checkpointing: bool = False
+    """Compute activations again for the backward pass, in place of keeping them."""
     seed: int = 1
 
 

@@ -4,10 +4,13 @@ It is a separate program, so that `accelerate launch` can start it in an environ
 module prepares the prompts in the same way as the server did when it sampled.
 """
 
+import importlib.util
 import json
+import os
 import random
 import shutil
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,12 +21,14 @@ import pyarrow.parquet as pq
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import AutoModelForCausalLM, AutoTokenizer, DataCollatorForSeq2Seq
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, DataCollatorForSeq2Seq
 from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, SFTConfig, SFTTrainer
 
 from weavegen.errors import UsageError
+from weavegen.evaluator.rubrics import WILL_RUN
 from weavegen.kernel.context import question_suffix
 from weavegen.kernel.window import BORDER, cut
+from weavegen.trace.render import RAN_QUESTION
 from weavegen.training.plan import IGNORED, TunePlan, trainer_options
 
 Row = dict[str, Any]
@@ -35,7 +40,7 @@ def tune(plan: TunePlan) -> dict[str, float]:
     words = AutoTokenizer.from_pretrained(plan.model)
     if words.pad_token is None:
         words.pad_token = words.eos_token
-    model = AutoModelForCausalLM.from_pretrained(plan.model, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(plan.model, **loading(plan))
     if plan.norms:
         for weight in model.parameters():
             weight.requires_grad = weight.ndim == 1
@@ -45,10 +50,23 @@ def tune(plan: TunePlan) -> dict[str, float]:
         trainer = TRAINERS[method](plan, model, words, adapter)
         losses[method] = float(trainer.train().training_loss)
         model, adapter = trainer.model, None  # the next method trains the same adapter
+    if plan.merge:
+        model = model.merge_and_unload()
     model.save_pretrained(plan.out)
     words.save_pretrained(plan.out)
     shutil.rmtree(Path(plan.out) / "checkpoints", ignore_errors=True)
     return losses
+
+
+def loading(plan: TunePlan) -> dict[str, Any]:
+    """How the weights are loaded. Raises UsageError."""
+    dtype = torch.bfloat16 if plan.bf16_weights or plan.load_in_4bit else torch.float32
+    if not plan.load_in_4bit:
+        return {"dtype": dtype}
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise UsageError("bitsandbytes is missing: pip install bitsandbytes, or leave --load-in-4bit out")
+    how = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
+    return {"dtype": dtype, "quantization_config": how}
 
 
 def options(plan: TunePlan, method: str) -> dict[str, Any]:
@@ -65,17 +83,42 @@ def options(plan: TunePlan, method: str) -> dict[str, Any]:
 
 def supervised(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> SFTTrainer:
     """SFT on blocks after their prompts, and on answers after their questions."""
-    examples = [example(words, row["prompt"], row["completion"], plan.window) for row in rows(plan, "sft")]
-    for row in rows(plan, "verifier"):
-        prompt = question_suffix(row["context"], row["question"])
-        examples.append(example(words, prompt, "Yes" if row["label"] else "No", plan.window))
+    examples = [example(words, row["prompt"], row["completion"], plan.window) for row in rows(plan, "sft")[: plan.most]]
+    for row in labels(plan):
+        for question in asked(row):
+            prompt = question_suffix(row["context"], question)
+            examples.append(example(words, prompt, "Yes" if row["label"] else "No", plan.window))
     random.Random(plan.seed).shuffle(examples)
+    return sft_trainer("sft", plan, model, words, adapter, examples)
+
+
+def whole(method: str, plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> SFTTrainer:
+    """SFT on whole traces, in windows one after the other.
+
+    `text`: on all tokens of a trace. `trajectories`: on the recorded tokens that the model sampled; the others are
+    read only.
+    """
+    examples = []
+    for row in rows(plan, method)[: plan.most]:
+        ids = row["tokens"] if method == "trajectories" else words(row["text"])["input_ids"]
+        labels = row["masks"] if method == "trajectories" else ids
+        for start in range(0, len(ids), plan.window):
+            part, wanted = ids[start : start + plan.window], labels[start : start + plan.window]
+            if any(label != IGNORED for label in wanted):
+                examples.append({"input_ids": part, "labels": wanted, "attention_mask": [1] * len(part)})
+    return sft_trainer(method, plan, model, words, adapter, examples)
+
+
+def sft_trainer(
+    method: str, plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None, examples: list[Row]
+) -> SFTTrainer:
+    """A trainer on examples that have token ids and labels."""
     if not examples:
         raise UsageError(f"{plan.data} has nothing to train on: enqueue more traces, or widen --where")
     return SFTTrainer(
         model=model,
         args=SFTConfig(
-            **options(plan, "sft"),
+            **options(plan, method),
             dataset_kwargs={"skip_prepare_dataset": True},
             max_length=None,
             train_sampling_strategy="group_by_length",  # without it up to a quarter of a batch is padding
@@ -85,6 +128,24 @@ def supervised(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | Non
         processing_class=words,
         peft_config=adapter,
     )
+
+
+def labels(plan: TunePlan) -> list[Row]:
+    """Rows of the export `verifier`; with `plan.balance` as many with the answer yes as no, for each question."""
+    table = rows(plan, "verifier")
+    if plan.balance:
+        sides: dict[tuple[str, bool], list[Row]] = {}
+        for row in table:
+            sides.setdefault((row["question"], row["label"]), []).append(row)
+        fewer = {key: min(len(own), len(sides.get((key[0], not key[1]), []))) for key, own in sides.items()}
+        table = [row for key, own in sides.items() for row in own[: fewer[key]]]
+        random.Random(plan.seed).shuffle(table)
+    return table[: plan.most]
+
+
+def asked(row: Row) -> list[str]:
+    """The questions that a label answers: its own and, about whether an action runs, also the evaluator's wording."""
+    return [row["question"]] + [WILL_RUN] * (row["question"] == RAN_QUESTION and row["type"] == "action")
 
 
 def example(words: Any, prompt: str, completion: str, window: int) -> Row:
@@ -114,7 +175,7 @@ the others."""
 def compared(method: str, plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> Any:
     """A TRL trainer that tokenises its examples itself."""
     trainer, config, completions, others = COMPARED[method]
-    prompts = ((texts(words, row, plan.window, *completions), row) for row in rows(plan, method))
+    prompts = ((texts(words, row, plan.window, *completions), row) for row in rows(plan, method)[: plan.most])
     data = Dataset.from_list([text | {name: row[name] for name in others} for text, row in prompts])
     args = config(**options(plan, method), beta=plan.beta, max_length=plan.window)
     return trainer(model=model, args=args, train_dataset=data, processing_class=words, peft_config=adapter)
@@ -129,20 +190,39 @@ def texts(words: Any, row: Row, window: int, *completions: str) -> Row:
 
 
 def rows(plan: TunePlan, format: str) -> list[Row]:
-    """At most `plan.most` rows of an export, in a random order."""
+    """The rows of an export, in a random order."""
     files = sorted((Path(plan.data) / format / "data").glob("*.parquet"))
     table = [row for file in files for row in pq.read_table(file).to_pylist()]
     random.Random(plan.seed).shuffle(table)
-    return table[: plan.most]
+    return table
 
 
-TRAINERS: dict[str, Callable[..., Any]] = {"sft": supervised} | {name: partial(compared, name) for name in COMPARED}
+TRAINERS: dict[str, Callable[..., Any]] = {
+    "sft": supervised,
+    **{name: partial(compared, name) for name in COMPARED},
+    **{name: partial(whole, name) for name in ("text", "trajectories")},
+}
+
+
+def end_with_parent() -> None:
+    """End this program as soon as its standard input does, which is a pipe from the program that started it."""
+
+    def wait() -> None:
+        # Without a buffer: the interpreter could not end while a thread held the buffer's lock.
+        while os.read(0, 1):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 if __name__ == "__main__":
+    if "--tied" in sys.argv:
+        end_with_parent()
     plan = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=TunePlan)
     try:
         losses = tune(plan)
     except UsageError as error:
-        sys.exit(str(error))
+        sys.stderr.write(f"weavegen: {error}\n")
+        sys.exit(2)
     Path(plan.out, "losses.json").write_text(json.dumps(losses) + "\n")

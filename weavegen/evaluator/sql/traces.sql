@@ -1,6 +1,6 @@
 -- One row for each finished trace of job :job. A trace is a success if it returned and, at its last tick, every
 -- evaluation of its task was true. Null: none was false, but one was not evaluated.
-select f.name as bootstrap, t.status, t.candidates, t.sampled_tokens,
+select t.id as trace, f.name as bootstrap, t.status, t.candidates, t.sampled_tokens,
   (select count(*) from sft_examples s where s.trace_id = t.id) as kept,
   case when t.ended_because = 'returned' then (
     select case

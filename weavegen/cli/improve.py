@@ -1,0 +1,347 @@
+"""The command improve: rounds in which a model learns from its own traces, and the best model is kept."""
+
+import contextlib
+import secrets
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import RenderableType
+from rich.table import Table
+
+from weavegen import config as configuration
+from weavegen import sql
+from weavegen.cli import display, evaluate, rescore
+from weavegen.cli.app import Result, command, reading, writing
+from weavegen.cli.jobs import Param, Set, by_type, pairs
+from weavegen.cli.pool import members
+from weavegen.cli.tune import Model, Training, Where, collect, train
+from weavegen.cli.watch import show as wait
+from weavegen.errors import UsageError, WeavegenError
+from weavegen.evaluator.calibration import Pair, figures, fit
+from weavegen.evaluator.evaluation import HELD_OUT, SETTINGS, judged
+from weavegen.evaluator.rubrics import WILL_RUN, parse
+from weavegen.folders import locked
+from weavegen.pool import adapters, served
+from weavegen.store import campaigns, reports
+from weavegen.text import number
+from weavegen.training import rounds as state
+from weavegen.training.plan import TunePlan
+from weavegen.training.rounds import ADAPTER, Loop, Order, Round
+from weavegen.version import __version__
+from weavegen.viewer import rounds_page
+
+SERVE_SECONDS = 600.0
+"""Time that a server may take to serve new weights after the command of --serve."""
+POLL_SECONDS = 1.0
+MOST_ROUNDS = 100
+"""Seeds of the jobs are the loop's seed times this, plus the round."""
+
+
+@command()
+def improve(
+    model: Model,
+    files: Annotated[list[str], typer.Argument(help="Bootstrap files, or patterns such as 'my_bootstraps/*.py'.")],
+    training: Training,
+    to: Annotated[Path, typer.Option("--out", "-o", help="The loop's folder. The same command again goes on there.")],
+    rounds: Annotated[int, typer.Option(min=1, max=MOST_ROUNDS - 1, help="Rounds at most.")] = 5,
+    patience: Annotated[
+        int, typer.Option(min=1, help="Stop after so many rounds in a row without a new best model.")
+    ] = 3,
+    n: Annotated[int, typer.Option("-n", "--count", min=1, help="Traces of each file in a round.")] = 64,
+    held_out: Annotated[
+        int, typer.Option(min=1, help="Traces of each file in each of the two jobs of an evaluation.")
+    ] = 64,
+    ticks: Annotated[
+        int | None, typer.Option(min=1, help=f"Ticks per trace. Default: {evaluate.DEFAULT_TICKS}.")
+    ] = None,
+    param: Param = None,
+    set_: Set = None,
+    set_writing: Annotated[
+        list[str] | None,
+        typer.Option(help="As --set, but only for the traces that are learnt from: search=execute; repeatable."),
+    ] = None,
+    where: Where = None,
+    all_traces: Annotated[
+        bool, typer.Option("--all-traces", help="sft: imitate blocks of all traces, not only of those that succeeded.")
+    ] = False,
+    serve: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="Instead of loading models into running servers: a command that restarts them, with {folder} for "
+            "the new weights and {name} for the name to serve them under.",
+        ),
+    ] = None,
+) -> Result:
+    """Let a model learn from its own traces in rounds, and keep the best model.
+
+    In a round the best model so far writes traces, the base model is trained on the outcomes of all rounds, and
+    the result is measured on held-out seeds. The folder gets report.html, an adapter for each round, and `best`.
+    After a kill the same command goes on. docs/improve.md has the rules.
+
+    Example: weavegen improve Qwen/Qwen3-8B 'my_bootstraps/*.py' --lora 32 -n 200 --ticks 40 -o loop
+    """
+    settings = {"ticks": evaluate.DEFAULT_TICKS} | by_type(pairs(set_)) | ({} if ticks is None else {"ticks": ticks})
+    order = Order(
+        files=files, params=pairs(param), settings=settings, writing=by_type(pairs(set_writing)), traces=n,
+        held_out=held_out, seed=training.seed, where=where or [], all_traces=all_traces,
+        tune=training.plan(model),
+    )  # fmt: skip
+    with begun(to, order) as loop:
+        driver = Driver(to, loop, training.launcher(), serve)
+        why = driver.run(rounds, patience)
+    best = loop.best()
+    shown: list[RenderableType] = [table(loop.rounds), f"{why}; the best is {driver.title(best)}: {to / 'report.html'}"]
+    value = {"out": str(to), "stopped": why, "best": best.number, "model": driver.name(best.number)}
+    return Result(value | {"rounds": loop.rounds}, shown)
+
+
+@contextlib.contextmanager
+def begun(folder: Path, order: Order) -> Iterator[Loop]:
+    """The loop in a folder, which is locked against other processes. Raises UsageError if it is another loop."""
+    from weavegen.engine import enqueueing
+
+    if not 0 <= order.seed * MOST_ROUNDS < HELD_OUT:
+        raise UsageError(f"--seed is {order.seed}: give one from 0 to {HELD_OUT // MOST_ROUNDS - 1}")
+    enqueueing.orders(order.files, 1, order.params)
+    enqueueing.check_services(configuration.load(), None, workers=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder} can't be made ({error.strerror}): give another --out") from None
+    with locked(folder / ".lock", timeout=0):
+        loop = state.load(folder)
+        if loop is None and any(path.name != ".lock" for path in folder.iterdir()):
+            raise UsageError(f"{folder} has other files: give another --out")
+        if loop is None:
+            loop = Loop(name=f"improve-{secrets.token_hex(3)}", order=order)
+            state.save(folder, loop)
+        if other := state.differences(loop.order, order):
+            raise UsageError(
+                f"{folder} was begun with other values of {', '.join(other)}: give those, or another --out"
+            )
+        yield loop
+
+
+class Driver:
+    """Runs the phases of a loop. A phase that is complete is not repeated; one that was interrupted begins again."""
+
+    def __init__(self, folder: Path, loop: Loop, launcher: list[str], serve: str | None) -> None:
+        self.folder, self.loop, self.launcher, self.serve = folder.absolute(), loop, launcher, serve
+        self.console = display.console(stderr=True)
+
+    def run(self, most: int, patience: int) -> str:
+        """Run rounds until the loop is over. Returns why."""
+        rounds = self.loop.rounds
+        while True:
+            if not rounds or rounds[-1].evaluation is not None:
+                if rounds and (why := self.loop.over(most, patience)) is not None:
+                    self.publish()
+                    return why
+                rounds.append(Round(number=len(rounds), writer=self.loop.best().number if rounds else None))
+                self.save()
+            round = rounds[-1]
+            for phase in (self.write, self.train) * (round.number > 0) + (self.evaluate,):
+                began = time.monotonic()
+                if phase(round):
+                    round.seconds[phase.__name__] = time.monotonic() - began
+                    self.save()
+            self.publish()
+
+    def save(self) -> None:
+        state.save(self.folder, self.loop)
+
+    def write(self, round: Round) -> bool:
+        """Let the best model write traces."""
+        from weavegen.engine import enqueueing
+
+        if "write" in round.seconds:
+            return False
+        order, writer = self.loop.order, self.loop.rounds[round.writer or 0]
+        settings = order.settings | order.writing
+        if writer.corrections:
+            settings |= {"corrections": writer.corrections}
+        seed = order.seed * MOST_ROUNDS + round.number
+        self.say(round, f"{self.title(writer)} writes")
+        model = self.served(writer.number)
+        traces = enqueueing.orders(order.files, order.traces, order.params)
+        wait(self.once(round, "write", traces=traces, model=model, seed=seed, settings=settings), stderr=True)
+        self.require(round, "write")
+        return True
+
+    def train(self, round: Round) -> bool:
+        """Train the base on the outcomes of all rounds. The adapter gets its name when it is complete."""
+        own = self.own(round.number)
+        if (own / ADAPTER).exists():
+            return False
+        self.say(round, "the base learns from the outcomes of all rounds")
+        shutil.rmtree(own, ignore_errors=True)
+        own.mkdir()
+        plan = replace(self.loop.order.tune, data=str(own / "data"), out=str(own / "training"))
+        round.rows = self.collect(plan)
+        Path(plan.out).mkdir()
+        round.losses = train(self.launcher, plan, own)
+        self.save()
+        Path(plan.out).rename(own / ADAPTER)
+        return True
+
+    def collect(self, plan: TunePlan) -> dict[str, int]:
+        """Export what the traces of all rounds teach. Returns the rows of each export."""
+        jobs = [round.jobs["write"] for round in self.loop.rounds[1:]]
+        with reading() as conn:
+            rows = [row for job in jobs for row in sql.run(conn, "evaluator/traces", job=job)]
+        where = [f"job_id in ({', '.join(map(str, jobs))})", *self.loop.order.where]
+        if not self.loop.order.all_traces:
+            won = [row.trace for row in rows if row.success]
+            advice = "begin another folder with a greater -n, an easier task, or --all-traces"
+            if not won:
+                raise UsageError(f"none of the {len(rows)} traces succeeded, so there is nothing to imitate: {advice}")
+            where.append(f"sft:trace_id in ({', '.join(map(str, won))})")
+        return collect(plan, where)
+
+    def evaluate(self, round: Round) -> bool:
+        """Measure the round's model on held-out seeds, decide whether it is the best, and recalibrate its judge."""
+        order = self.loop.order
+        self.say(round, f"{self.title(round)} is measured")
+        model = self.served(round.number)
+
+        def enqueue(name: str, **job: Any) -> int:
+            return self.once(round, name.removeprefix("eval "), **job)
+
+        evaluation = evaluate.run(
+            model, order.files, order.held_out, order.settings, None, order.params, enqueue=enqueue
+        )
+        self.require(round, *SETTINGS)
+        with reading() as conn:
+            labels = [pair for _, pair in judged(conn, round.jobs["unaided"])]
+        with contextlib.suppress(UsageError):  # there are too few labels
+            line = fit(WILL_RUN, labels)
+            round.corrections, round.brier = {WILL_RUN: (line.slope, line.intercept)}, line.brier_after
+        round.evaluation, round.auc = evaluation, area(labels)
+        if round.number:
+            round.auc = self.auc_of_base(round, model)
+        self.loop.judge(round)
+        return True
+
+    def auc_of_base(self, round: Round, model: str | None) -> float | None:
+        """The AUC of a round's answers about the actions that the base executed; None: there is none to tell.
+
+        The better a model writes, the less easily its own errors are recognised. These actions are the same for all.
+        """
+        job, name = self.loop.rounds[0].jobs["unaided"], f"{self.loop.name} round {round.number}: judge"
+        with writing() as conn:
+            blocks = [block for block, _ in judged(conn, job)]
+            if blocks and not any(row.name == name for row in campaigns.rows(conn)):
+                rubric, where = parse(f'[questions]\naction = ["{WILL_RUN}"]\n'), f"job_id = {job}"
+                campaigns.create(
+                    conn, name, rubric, "blocks", blocks, condition=where, model=model, version=__version__
+                )
+        if not blocks:
+            return None
+        with reading() as conn:
+            rescore.watch(conn, name, stderr=True)
+            return area([pair for _, pair in judged(conn, job, name)])
+
+    def once(self, round: Round, what: str, **job: Any) -> int:
+        """Enqueue a job, unless it was before: a kill may have come between the job and the state."""
+        from weavegen.engine import enqueueing
+
+        name = f"{self.loop.name} round {round.number}: {what}"
+        with reading() as conn:
+            found = sql.run(conn, "store/job_named", name=name).scalar_one_or_none()
+        round.jobs[what] = enqueueing.enqueue(name=name, **job) if found is None else found
+        self.save()
+        return round.jobs[what]
+
+    def require(self, round: Round, *jobs: str) -> None:
+        """Raise WeavegenError if all traces of a job failed: that says nothing about the model."""
+        for job in (round.jobs[what] for what in jobs):
+            with reading() as conn:
+                [row] = reports.jobs(conn, job)
+            if row.failed == row.traces:
+                advice = f"see `weavegen status {job}`; after `weavegen retry` the same command goes on"
+                raise WeavegenError(f"all traces of job {job} failed: {advice}")
+
+    def served(self, number: int) -> str | None:
+        """Let the pool serve a round's model. Returns its name; None: the pool's own model."""
+        name, folder = self.name(number), self.own(number) / ADAPTER
+        if self.serve is None:
+            if name is not None:
+                adapters.load(members(), name, folder)
+            return name
+        until = None
+        while True:
+            with contextlib.suppress(UsageError):
+                served.serving(members(), name)
+                return name
+            if until is None:
+                places = {"folder": str(folder) if number else self.loop.order.tune.model, "name": str(name)}
+                try:
+                    subprocess.run([part.format(**places) for part in shlex.split(self.serve)], check=True, stdout=2)
+                except (OSError, subprocess.CalledProcessError) as error:
+                    raise UsageError(f"--serve failed: {error}") from None
+                until = time.monotonic() + SERVE_SECONDS
+            if time.monotonic() > until:
+                raise WeavegenError(f"no server serves {name} {SERVE_SECONDS:.0f} s after --serve")
+            time.sleep(POLL_SECONDS)
+
+    def name(self, number: int) -> str | None:
+        """The name under which a round's model is served."""
+        return f"{self.loop.name}-{number}" if number or self.serve is not None else None
+
+    def own(self, number: int) -> Path:
+        return self.folder / f"round-{number}"
+
+    def title(self, round: Round) -> str:
+        return f"the model of round {round.number}" if round.number else "the base"
+
+    def say(self, round: Round, text: str) -> None:
+        self.console.print(f"round {round.number}: {text}", highlight=False)
+
+    def publish(self) -> None:
+        """Write the report, let `best` lead to the best adapter, and unload the models that are not the best."""
+        rounds_page.write(self.folder, self.loop, lines(self.loop.rounds))
+        self.console.print(table(self.loop.rounds))
+        best = self.loop.best().number
+        if best:
+            draft = self.folder / ".best"
+            draft.unlink(missing_ok=True)
+            draft.symlink_to(f"round-{best}/{ADAPTER}")
+            draft.replace(self.folder / "best")
+        if self.serve is None:
+            for round in self.loop.rounds[1:]:
+                if round.number != best:
+                    adapters.unload(members(), str(self.name(round.number)))
+
+
+def area(labels: Sequence[Pair]) -> float | None:
+    """The AUC of answers; None: it is not defined."""
+    return figures(WILL_RUN, "ran", labels).auc if labels else None
+
+
+def lines(rounds: list[Round]) -> list[tuple[str, list[str]]]:
+    """For each measure its name, and a cell for each round that was evaluated."""
+    done = [round for round in rounds if round.evaluation is not None]
+    rows = list(evaluate.lines([round.evaluation for round in done if round.evaluation is not None]))
+    rows.append(("will it run? AUC on the base's actions", [number(round.auc, "{:.2f}") for round in done]))
+    rows.append(("will it run? Brier score, corrected", [number(round.brier, "{:.3f}") for round in done]))
+    return rows
+
+
+def table(rounds: list[Round]) -> Table:
+    """A column for each round."""
+    drawn = Table(box=None, header_style="bold", pad_edge=False)
+    drawn.add_column("")
+    for round in rounds:
+        if round.evaluation is not None:
+            drawn.add_column(rounds_page.heading(round), justify="right")
+    for name, cells in lines(rounds):
+        drawn.add_row(name, *cells)
+    return drawn
