@@ -9,13 +9,15 @@ from typing import Any
 
 from weavegen import sql
 from weavegen.exports.completions import BATCH, GONE, UNKNOWN, completion
-from weavegen.exports.format import Key, Row, RowFormat, Source, declared
+from weavegen.exports.format import DECLARED, Key, Row, RowFormat, Source, declared
 from weavegen.exports.read_prompts import PromptReader, integers, reals
 from weavegen.exports.trajectories import Tokens
 from weavegen.store.releases import batches
 
 NOT_RECORDED = "token ids of its candidates or prompt are not recorded: enqueue with --set tokens=all"
 ALONE = "fewer than two candidates of its step have a value, so there is nothing to compare"
+ORIGIN = tuple(DECLARED["atropos"]["own"]["group_overrides"][0])
+"""Columns that say where a group comes from."""
 
 
 def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
@@ -62,7 +64,7 @@ def make_group(source: Source, reader: PromptReader, step: int, candidates: Any)
         "messages": [[user, {"role": "assistant", "content": text}] for text in texts],
         "generation_params": scored[0]["sampling"],
         "overrides": [row["about"] for row in scored],
-        "group_overrides": scored[0]["about_group"],
+        "group_overrides": {name: scored[0][name] for name in ORIGIN},
         "env_id": None,
     }
 

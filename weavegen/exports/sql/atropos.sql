@@ -1,11 +1,8 @@
--- The candidates of a step with their values and tokens, and what an export says about each, about their group and
--- about their sampling. Nodes of a tree search are left out.
-select v.text, v.finish_reason, v.value, c.token_ids::text as token_ids, c.logprobs::text as logprobs,
+-- The candidates of a step with their values and tokens, and what an export says about each and about their sampling.
+-- Nodes of a tree search are left out.
+select v.trace_id, v.index, v.step_id, v.type, v.round, v.tick, v.tick_reward, v.tick_protected, v.bootstrap, v.job,
+  v.text, v.finish_reason, v.value, c.token_ids::text as token_ids, c.logprobs::text as logprobs,
   json_build_object('candidate_id', v.candidate_id, 'position', v.position, 'kept', v.block_id is not null) as about,
-  json_build_object(
-    'trace_id', v.trace_id, 'index', v.index, 'step_id', v.step_id, 'type', v.type, 'round', v.round, 'tick', v.tick,
-    'tick_reward', v.tick_reward, 'tick_protected', v.tick_protected, 'bootstrap', v.bootstrap, 'job', v.job
-  ) as about_group,
   (
     select json_object_agg(name, s.request -> name)
     from unnest(array['n', 'temperature', 'top_k', 'repetition_penalty', 'max_tokens', 'seed']) name
