@@ -23,7 +23,8 @@ from tests.support import TICTACTOE
 from tests.support.installation import Installation, installed
 from weavegen import exports
 from weavegen.errors import UsageError, WeavegenError
-from weavegen.exports import labelled, write
+from weavegen.exports import write
+from weavegen.exports.completions import find
 from weavegen.exports.folder import MARK, new_folder
 from weavegen.exports.format import Options, RowFormat
 from weavegen.exports.read_prompts import END
@@ -313,7 +314,7 @@ def test_a_tick_is_found_by_the_key_of_an_earlier_version(corpus: Installation) 
     engine = make_engine(urls.database_url(corpus.config))
     [[trace, tick]] = corpus.sql("select trace_id, tick from stepwise_examples where candidate_id is null limit 1")
     with engine.connect() as conn:
-        old, new = (labelled.ticks(conn, trace, [key]) for key in ((trace, tick), (trace, tick, -tick)))
+        old, new = (find(conn, "stepwise", trace, [key]) for key in ((trace, tick), (trace, tick, -tick)))
     assert list(old) == [(trace, tick)]
     assert list(old.values()) == list(new.values())
     engine.dispose()

@@ -10,7 +10,7 @@ Json = dict[str, Any]
 
 def check_group(group: Json) -> None:
     """Check a group against atroposlib's ScoredData and its documentation of masks and logprobs."""
-    assert set(group) == set(atropos.SCHEMA.names)
+    assert set(group) == set(atropos.FORMAT.schema.names)
     size = len(group["tokens"])
     assert size >= 2
     for name in ("masks", "scores", "inference_logprobs", "messages", "overrides"):

@@ -15,9 +15,9 @@ from tests.support import ROOT
 from tests.support.installation import Installation, installed
 from tests.support.ports import free_port
 from tests.support.trl import PYTHON
-from weavegen_nano import WEIGHTS
 from weavegen.training import rounds
 from weavegen.training.rounds import ADAPTER, Loop
+from weavegen_nano import WEIGHTS
 
 pytestmark = pytest.mark.timeout(1500)  # the time of the first test includes its fixtures
 

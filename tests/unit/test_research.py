@@ -1,5 +1,6 @@
 """The research agent in a plain loop: its budgets, parallel calls, and how it leaves a loop."""
 
+import inspect
 import json
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +27,7 @@ from weavegen.kernel import prompts
 from weavegen.kernel.replay import Cursor, Entry, Start, decode_result, decode_step, encode, replay
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Candidate, Ended, LookUp, LookUpResult, Note, Sample, Step
+from weavegen.search import lookups
 from weavegen.trace.blocks import Block, BlockType
 
 LENGTH = 100_000
@@ -436,3 +438,9 @@ def shown(step: LookUp) -> str:
     if step.tool == "search_corpus":
         return "trace 3, block 14, action (score 4.20):\ndef action_light_lantern(self):\n    pass"
     return f"3: the lantern and {json.dumps(step.arguments)}"
+
+
+@pytest.mark.parametrize("name", lookups.TOOLS)
+def test_a_look_up_tool_takes_the_arguments_that_are_declared(name: str) -> None:
+    _, _, *parameters = inspect.signature(lookups.TOOLS[name]).parameters
+    assert tuple(parameters) == prompts.arguments(name).__struct_fields__

@@ -111,10 +111,8 @@ BOX_TOOLS = [Tool.of(function) for function in calls.FUNCTIONS.values()]
 
 
 def declared_tool(name: str) -> Tool:
-    """A tool that an agent's program answers itself, as prompts/tools.toml declares it."""
-    declared = prompts.tool(name)
-    fields = [(argument, {"str": str, "bool": bool}[type]) for argument, type in declared["arguments"].items()]
-    return Tool(name, declared["description"], arguments_struct(name, fields))
+    """A tool that prompts/tools.toml declares."""
+    return Tool(name, prompts.tool(name), prompts.arguments(name))
 
 
 RESEARCH = declared_tool("research")

@@ -17,15 +17,20 @@ from weavegen.agents.program import Part, Tick
 from weavegen.box.calls import shorten
 from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel import prompts
-from weavegen.kernel.lookups import RESEARCH_TOOLS
 from weavegen.kernel.replay import Program
 from weavegen.kernel.settings import check_json
 from weavegen.kernel.steps import Ended, LookUp, LookUpResult, Note
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import one_line
 
-TOOLS = [dialogue.Tool(name, prompts.tool(name)["description"], tool) for name, tool in RESEARCH_TOOLS.items()]
-"""The look-up tools. A worker runs them (step `LookUp`)."""
+TOOLS = [
+    dialogue.declared_tool(name)
+    for name in (
+        *("list_documents", "search_documents", "grep_documents", "read_document"),
+        *("search_corpus", "read_blocks", "sql"),
+    )
+]
+"""The look-up tools, in the order of the prompt. A worker runs them (step `LookUp`)."""
 MAX_MESSAGES = 60
 """Default of the setting `steps`: messages that the model writes before it is asked for its summary."""
 WARN_PERCENT, STOP_PERCENT = 85, 95

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
+import weavegen
 from weavegen import config as configuration
 from weavegen.cli import display
 from weavegen.cli.app import Result, Seed, User, app, command, reading
@@ -42,12 +43,12 @@ def create(
 
     Example: weavegen request create -o 'How many words has "one two three"?' -r "a number" -c "no network"
     """
-    from weavegen.engine import enqueueing, tool_requests
+    from weavegen.engine import enqueueing
 
     settings = by_type(pairs(set_))
     enqueueing.check_services(configuration.load(), model)
     with reading():
-        number = tool_requests.create(
+        number = weavegen.requests.create(
             objective,
             requirements=requirement or [],
             constraints=constraint or [],
@@ -57,7 +58,7 @@ def create(
             settings=settings,
             mcp=mcp,
         )
-        created = tool_requests.show(number).request
+        created = weavegen.requests.show(number).request
     return Result(created, f"request {number} made: see it with  weavegen request show {number}")
 
 
@@ -70,10 +71,8 @@ def list_(
 
     Example: weavegen request list --status WAITING_FEEDBACK
     """
-    from weavegen.engine import tool_requests
-
     with reading():
-        rows = tool_requests.listed(statuses=status, user=user)
+        rows = weavegen.requests.listed(statuses=status, user=user)
     columns: display.Fields = {
         "request": "id",
         "status": "status",
@@ -91,10 +90,8 @@ def show(number: Number) -> Result:
 
     Example: weavegen request show 3
     """
-    from weavegen.engine import tool_requests
-
     with reading():
-        request = tool_requests.show(number)
+        request = weavegen.requests.show(number)
     return Result(request, parts(request))
 
 
@@ -131,10 +128,8 @@ def update(
 
     Example: weavegen request update 3 -r "a number" -r "in one line" --reason "I need it for a table"
     """
-    from weavegen.engine import tool_requests
-
     with reading():
-        row = tool_requests.update(
+        row = weavegen.requests.update(
             number, objective=objective, requirements=requirement, constraints=constraint, reason=reason
         )
     return Result(row, f"request {number} changed, revision {row.revision}: the agent reads it at its next stage")
@@ -146,10 +141,8 @@ def answer(number: Number, text: Annotated[str, typer.Argument(help="Your answer
 
     Example: weavegen request answer 3 "the text on page 3"
     """
-    from weavegen.engine import tool_requests
-
     with reading():
-        row = tool_requests.answer(number, text)
+        row = weavegen.requests.answer(number, text)
     return Result(row, f"request {number} goes on")
 
 
@@ -159,10 +152,8 @@ def cancel(number: Number, reason: Annotated[str, typer.Option(help="Why; the re
 
     Example: weavegen request cancel 3 --reason "no longer needed"
     """
-    from weavegen.engine import tool_requests
-
     with reading():
-        row = tool_requests.cancel(number, reason)
+        row = weavegen.requests.cancel(number, reason)
     return Result(row, f"request {number} canceled")
 
 

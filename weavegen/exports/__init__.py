@@ -5,30 +5,12 @@ write.py is the way in, format.py says what a format is, docs/exports.md describ
 
 from weavegen.errors import UsageError
 from weavegen.exports import atif, atropos, labelled, retrieval, samples, sessions, text, trajectories, tree, trials
-from weavegen.exports.format import Format
+from weavegen.exports.format import DECLARED, Format
 
-FORMATS: dict[str, Format] = {
-    format.name: format
-    for format in (
-        text.TEXTS,
-        labelled.SFT,
-        samples.DPO,
-        labelled.KTO,
-        samples.GRPO,
-        labelled.STEPWISE,
-        labelled.VERIFIER,
-        atropos.FORMAT,
-        trajectories.MESSAGES,
-        trajectories.TRAJECTORIES,
-        tree.FORMAT,
-        retrieval.FORMAT,
-        text.PY,
-        text.JSON,
-        atif.FORMAT,
-        trials.FORMAT,
-        sessions.FORMAT,
-    )
-}
+MODULES = (atif, atropos, labelled, retrieval, samples, sessions, text, trajectories, tree, trials)
+_made = {made.name: made for module in MODULES for made in vars(module).values() if isinstance(made, Format)}
+FORMATS: dict[str, Format] = {name: _made[name] for name in DECLARED if name in _made}
+"""The formats by name, in the order of formats.toml."""
 
 
 def find(name: str) -> Format:

@@ -199,9 +199,4 @@ def observation(row: Any, refs: dict[str, str]) -> Object | None:
     return seen
 
 
-FORMAT = file_per_trace(
-    "json",
-    text,
-    name="atif",
-    about="A trajectory per trace: ATIF-v1.7 JSON, as Harbor and its viewers read it.",
-)
+FORMAT = file_per_trace("atif", "json", text)

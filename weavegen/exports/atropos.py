@@ -7,44 +7,17 @@ A group is what one step sampled after one prompt; trainers compare the scores w
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
-
 from weavegen import sql
 from weavegen.exports.completions import BATCH, GONE, UNKNOWN, completion
-from weavegen.exports.format import Key, Row, RowFormat, Source, column
+from weavegen.exports.format import DECLARED, Key, Row, RowFormat, Source, declared
 from weavegen.exports.read_prompts import PromptReader, integers, reals
-from weavegen.exports.trajectories import CHAT_TYPE, Tokens
+from weavegen.exports.trajectories import Tokens
 from weavegen.store.releases import batches
 
 NOT_RECORDED = "token ids of its candidates or prompt are not recorded: enqueue with --set tokens=all"
 ALONE = "fewer than two candidates of its step have a value, so there is nothing to compare"
-
-SAMPLING = ("n", "temperature", "top_k", "repetition_penalty", "max_tokens", "seed")
-WHERE = ("trace_id", "index", "step_id", "type", "round", "tick")
-ORIGIN = (*WHERE, "tick_reward", "tick_protected", "bootstrap", "job")
-TEXTS = ("type", "bootstrap", "job")
-IDS = pa.list_(pa.list_(pa.int64()))
-REALS = pa.list_(pa.list_(pa.float64()))
-CANDIDATE = pa.struct({"candidate_id": pa.int64(), "position": pa.int32(), "kept": pa.bool_()})
-SCHEMA = pa.schema(
-    [
-        column("tokens", IDS, "For each candidate the ids of the prompt and of what was sampled after it."),
-        column("masks", IDS, "The same, but -100 for each token of the prompt."),
-        column("scores", pa.list_(pa.float64()), "Value of each candidate, see the view candidate_values."),
-        column("advantages", REALS, "Null: the trainer computes them from the scores of a group."),
-        column("ref_logprobs", REALS, "Null: there is no reference model."),
-        column("inference_logprobs", REALS, "Logprobs of the sampled tokens; 1.0 for each token of the prompt."),
-        column("messages", pa.list_(CHAT_TYPE), "For each candidate the prompt (user) and completion (assistant)."),
-        column("generation_params", pa.struct({name: pa.float64() for name in SAMPLING}), "Sampling parameters."),
-        column("overrides", pa.list_(CANDIDATE), "For each candidate its id, position, and whether it was kept."),
-        column(
-            "group_overrides",
-            pa.struct({name: pa.string() if name in TEXTS else pa.float64() for name in ORIGIN}),
-            "Where the group comes from; `index` and `type` are those of the block.",
-        ),
-        column("env_id", pa.int64(), "Null: no environment is registered."),
-    ]
-)
+ORIGIN = tuple(DECLARED["atropos"]["own"]["group_overrides"][0])
+"""Columns that say where a group comes from."""
 
 
 def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
@@ -79,6 +52,7 @@ def make_group(source: Source, reader: PromptReader, step: int, candidates: Any)
     for sequence, row in zip(sequences, scored, strict=True):
         sequence.read(read)
         sequence.sampled(integers(row["token_ids"]), reals(row["logprobs"]))
+    texts = [completion(prompt, row["text"], row["finish_reason"]) for row in scored]
     user = {"role": "user", "content": prompt.text + prompt.prefix}
     return {
         "tokens": [sequence.tokens for sequence in sequences],
@@ -87,23 +61,12 @@ def make_group(source: Source, reader: PromptReader, step: int, candidates: Any)
         "advantages": None,
         "ref_logprobs": None,
         "inference_logprobs": [sequence.logprobs for sequence in sequences],
-        "messages": [[user, {"role": "assistant", "content": completion(prompt, row)}] for row in scored],
-        "generation_params": {name: scored[0]["request"].get(name) for name in SAMPLING},
-        "overrides": [
-            {"candidate_id": row["candidate_id"], "position": row["position"], "kept": row["block_id"] is not None}
-            for row in scored
-        ],
+        "messages": [[user, {"role": "assistant", "content": text}] for text in texts],
+        "generation_params": scored[0]["sampling"],
+        "overrides": [row["about"] for row in scored],
         "group_overrides": {name: scored[0][name] for name in ORIGIN},
         "env_id": None,
     }
 
 
-FORMAT = RowFormat(
-    name="atropos",
-    about="Groups of scored token sequences with masks and logprobs: Atropos's ScoredData, as JSON lines.",
-    view="sampled_groups",
-    key=("trace_id", "index", "step_id"),
-    schema=SCHEMA,
-    rows=rows,
-    layout="jsonl",
-)
+FORMAT = RowFormat(rows=rows, layout="jsonl", **declared("atropos"))

@@ -1,13 +1,12 @@
-"""What formats of prompts and completions share: their columns, and the loop that looks prompts up."""
+"""What formats of prompts and completions share: the loop that looks records and their prompts up."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
 import sqlalchemy as sa
 
 from weavegen import sql
-from weavegen.exports.format import Key, Row, RowMaker, Source, column
+from weavegen.exports.format import Key, Row, RowFormat, Source, declared
 from weavegen.exports.read_prompts import ModelPrompt, PromptReader
 from weavegen.store.releases import batches
 
@@ -16,49 +15,23 @@ BATCH = 128
 GONE = "the block is gone: its tick was restarted meanwhile"
 UNKNOWN = "the prompt was not recorded"
 
-PROMPT = column(
-    "prompt",
-    pa.string(),
-    "The exact text that the model read: template, context, instruction, header, fixed beginning of the body.",
-)
-EXACT = column(
-    "exact_prompt",
-    pa.bool_(),
-    "Whether the prompt is exact. False: a block in it was shortened, in tokens, to fit the model's length.",
-)
-TRACE_ID = column("trace_id", pa.int64(), "The trace: `weavegen show ID`.")
-JOB = column("job", pa.string(), "Name of the job.")
-MODEL = column("model", pa.string(), "The model that wrote it; null: an older version began the job.")
-BOOTSTRAP = column("bootstrap", pa.string(), "File name of the bootstrap.")
-PLACE = [
-    TRACE_ID,
-    column("index", pa.int32(), "Index of the block in the trace."),
-    column("type", pa.string(), "Type of the block: orientation, action, ..."),
-    JOB,
-    MODEL,
-    BOOTSTRAP,
-    column("tick_reward", pa.float64(), "The tick's reward, 0 to 0.5; null while the tick runs."),
-    column("tick_protected", pa.bool_(), "Whether that reward counts protected evaluations only."),
-]
-"""Columns that say where a row comes from."""
-
 Record = Mapping[Any, Any]
 """What a row is made of. `step_id` is the step whose prompt belongs to it."""
-Find = Callable[[sa.Connection, int, Sequence[Key]], Mapping[Key, Record]]
-"""Looks up the records of some keys of a trace. Rows that are gone are left out."""
 Make = Callable[[Record, ModelPrompt], Row]
 
 
-def prompt_rows(find: Find, make: Make, columns: list[pa.Field] = PLACE) -> RowMaker:
-    """The row maker of a format whose rows belong to a prompt.
+def of_prompts(name: str, make: Make, **more: Any) -> RowFormat:
+    """The format `name`, whose rows belong to prompts.
 
-    `make` turns a record and its prompt into a row. `columns` are copied from the record.
+    sql/NAME.sql finds the records. `make` turns a record and its prompt into the columns that need the prompt; the
+    others are those of the record. `more`: further arguments of RowFormat.
     """
+    format = declared(name)
 
     def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
         reader = PromptReader(source.conn, trace, source.template)
         for batch in batches(keys, BATCH):
-            records = find(source.conn, trace, batch)
+            records = find(source.conn, name, trace, batch)
             reader.load([record["step_id"] for record in records.values()])
             for key in batch:
                 if (record := records.get(key)) is None:
@@ -66,28 +39,29 @@ def prompt_rows(find: Find, make: Make, columns: list[pa.Field] = PLACE) -> RowM
                 elif (prompt := reader.prompt(record["step_id"])) is None:
                     source.left_out[UNKNOWN] += 1
                 else:
-                    yield values(record, columns) | make(record, prompt) | {"exact_prompt": prompt.exact}
+                    copied = values(record, format["schema"].names)
+                    yield copied | make(record, prompt) | {"exact_prompt": prompt.exact}
 
-    return rows
+    return RowFormat(rows=rows, **format, **more)
 
 
-def found_by(name: str, key: tuple[str, ...]) -> Find:
-    """Looks records up with sql/NAME.sql, which takes the third numbers of the keys as :ids.
+def find(conn: sa.Connection, name: str, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
+    """The records of some keys of a trace, by sql/NAME.sql. Those that are gone are left out.
 
-    `key`: the columns of the query that identify a record.
+    The query has a parameter for each column of the format's key, with the numbers of all these keys.
     """
+    columns = declared(name)["key"]
+    # A release of version 0.1 has keys of ticks without `ending`.
+    keys = {(*key, -key[1])[: len(columns)]: key for key in batch}
+    numbers = dict(zip(columns, map(list, zip(*keys, strict=True)), strict=True))
+    rows = sql.run(conn, f"exports/{name}", trace=trace, **numbers).mappings()
+    found = ((tuple(row[column] for column in columns), row) for row in rows)
+    return {keys[key]: row for key, row in found if key in keys}
 
-    def find(conn: sa.Connection, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
-        ids = [third for _, _, third, *_ in batch]
-        rows = sql.run(conn, f"exports/{name}", trace=trace, ids=ids, first=batch[0][1], last=batch[-1][1]).mappings()
-        return {tuple(row[field] for field in key): row for row in rows}
 
-    return find
-
-
-def values(record: Record, columns: Iterable[pa.Field]) -> Row:
-    """The values of a record for these columns."""
-    return {field.name: record[field.name] for field in columns}
+def values(record: Record, columns: Iterable[str]) -> Row:
+    """The values of a record for those of the columns that it has."""
+    return {name: record[name] for name in columns if name in record}
 
 
 def split_body(prompt: ModelPrompt, body: str) -> tuple[str, str]:
@@ -97,9 +71,9 @@ def split_body(prompt: ModelPrompt, body: str) -> tuple[str, str]:
     return prompt.text, body
 
 
-def completion(prompt: ModelPrompt, candidate: Record) -> str:
-    """A candidate as it was sampled after `prompt.text + prompt.prefix`. A truncated one has no end."""
-    text = str(candidate["text"]).removeprefix(prompt.prefix)
-    if candidate["finish_reason"] != "stop":
+def completion(prompt: ModelPrompt, text: str, finish_reason: str) -> str:
+    """A candidate's text as it was sampled after `prompt.text + prompt.prefix`. A truncated one has no end."""
+    text = text.removeprefix(prompt.prefix)
+    if finish_reason != "stop":
         return text
     return (text.rstrip("\n") if prompt.messages is None else text) + prompt.end

@@ -1,5 +1,6 @@
-"""What a format is: a view whose rows it takes, and how it writes each of them."""
+"""What a format is: a view whose rows it takes, and how it writes each of them. formats.toml declares the formats."""
 
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -93,7 +94,7 @@ class RowFormat(Format):
     """A format of rows, written as Parquet or as JSON lines."""
 
     schema: pa.Schema
-    """Its columns, each made by `column`."""
+    """Its columns. The metadata of each has its meaning, see `comments`."""
     rows: RowMaker
     """Makes the rows of a trace in the order of the keys, which it may consume lazily. One key may give several
     rows. A key gives none where its row is gone or lacks something: then it counts that in Source.left_out."""
@@ -108,8 +109,6 @@ File = tuple[str, Iterable[str]]
 class FileFormat(Format):
     """A format with files for each trace."""
 
-    view: str = "text_examples"
-    key: tuple[str, ...] = ("trace_id",)
     path: str
     """Where the files of a trace are in the folder of its split, for the card."""
     files: Callable[[Source, int], Iterator[File]]
@@ -118,17 +117,42 @@ class FileFormat(Format):
     """Whether `datasets` and the viewer of the hub read the files as they are."""
 
 
-def file_per_trace(suffix: str, text: Callable[[Source, int], Iterator[str]], **values: Any) -> FileFormat:
+DECLARED = tomllib.loads((Path(__file__).parent / "formats.toml").read_text())
+"""The tables of formats.toml: one for each format, and `columns`."""
+
+
+def declared(name: str) -> dict[str, Any]:
+    """What formats.toml says about a format: arguments of Format, or of RowFormat where it has columns."""
+    values = {"name": name, "takes": (), **DECLARED[name]}
+    names, meanings = values.pop("columns", ()), DECLARED["columns"] | values.pop("own", {})
+    if names:
+        values["schema"] = pa.schema([column(name, *meanings[name]) for name in names])
+    return values | {"key": tuple(values["key"]), "takes": frozenset(values["takes"])}
+
+
+def file_per_trace(name: str, suffix: str, text: Callable[[Source, int], Iterator[str]], **values: Any) -> FileFormat:
     """A format with one file for each trace, whose parts `text` gives."""
-    name = f"trace-{{}}.{suffix}"
+    path = f"trace-{{}}.{suffix}"
     return FileFormat(
-        path=name.format("ID"), files=lambda source, id: iter([(name.format(id), text(source, id))]), **values
+        path=path.format("ID"),
+        files=lambda source, id: iter([(path.format(id), text(source, id))]),
+        **declared(name),
+        **values,
     )
 
 
-def column(name: str, type: pa.DataType, comment: str) -> pa.Field:
-    """A column of a schema with its description."""
-    return pa.field(name, type, metadata={"comment": comment})
+def column(name: str, type: Any, meaning: str) -> pa.Field:
+    """A column of a schema. `type`: as in formats.toml."""
+    return pa.field(name, arrow_type(type), metadata={"comment": meaning})
+
+
+def arrow_type(type: Any) -> pa.DataType:
+    """The type with this name; of [type] a list; of {name: type} a struct."""
+    if isinstance(type, list):
+        return pa.list_(arrow_type(*type))
+    if isinstance(type, dict):
+        return pa.struct({name: arrow_type(inner) for name, inner in type.items()})
+    return pa.type_for_alias(type)
 
 
 def comments(schema: pa.Schema) -> dict[str, str]:

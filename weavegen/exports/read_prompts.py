@@ -1,9 +1,9 @@
 """Reads the prompts of steps: puts them together again from the journal and the recorded blocks."""
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from weavegen import sql
 from weavegen.kernel import context, prompts
 from weavegen.kernel.context import PINNED
+from weavegen.kernel.replay import encode
 from weavegen.kernel.steps import Prompt
 from weavegen.kernel.template import PLAIN, Template
 from weavegen.store import blocks
@@ -66,7 +67,8 @@ class _Recorded:
 
     prompt: Prompt
     first_block: int
-    cut: dict[str, Any]
+    cut: bytes
+    """What was left out for want of room, as JSON."""
     tokens: int | None
     template: Template
 
@@ -83,7 +85,7 @@ class PromptReader:
         self._conn, self._trace, self._template = conn, trace_id, template
         self._steps: dict[int, _Recorded] = {}
         self._blocks: dict[int, str] = {}
-        self._prompts: OrderedDict[tuple[Any, ...], ModelPrompt] = OrderedDict()
+        self._prompt = lru_cache(CACHED_PROMPTS)(self._put_together)
 
     def load(self, step_ids: Sequence[int]) -> None:
         """Load what is recorded about these steps, at most a few hundred, and drop those of the last call."""
@@ -94,7 +96,7 @@ class PromptReader:
             prompt = msgspec.convert(row.prompt, Prompt)
             recorded = PLAIN if row.template is None else msgspec.convert(row.template, Template)
             template = self._template or recorded
-            self._steps[row.id] = _Recorded(prompt, row.first_block, row.cut or {}, row.tokens, template)
+            self._steps[row.id] = _Recorded(prompt, row.first_block, encode(row.cut or {}), row.tokens, template)
 
     def prompt(self, step_id: int) -> ModelPrompt | None:
         """The prompt of a step that was loaded.
@@ -102,18 +104,10 @@ class PromptReader:
         None where it is unknown: it was not recorded, the tick was restarted, or blocks are gone.
         """
         step = self._steps.get(step_id)
-        if step is None:
-            return None
-        key = (step.prompt, step.first_block, msgspec.json.encode(step.cut), step.template)
-        if key not in self._prompts:
-            prompt = self._conversation(step) if step.prompt.type in MESSAGE else self._block_prompt(step)
-            if prompt is None:
-                return None
-            self._prompts[key] = prompt
-            if len(self._prompts) > CACHED_PROMPTS:
-                self._prompts.popitem(last=False)
-        self._prompts.move_to_end(key)
-        return self._prompts[key]
+        return None if step is None else self._prompt(step)
+
+    def _put_together(self, step: _Recorded) -> ModelPrompt | None:
+        return self._conversation(step) if step.prompt.type in MESSAGE else self._block_prompt(step)
 
     def token_ids(self, step_id: int) -> list[int] | None:
         """Ids of the prompt's `text` and `prefix`, as the server received them; None: not all were recorded."""
@@ -151,7 +145,7 @@ class PromptReader:
         return ModelPrompt(text, "", True, step.tokens, window, 0, {}, step.template.end, len(rows))
 
     def _block_prompt(self, step: _Recorded) -> ModelPrompt | None:
-        prompt, cut = step.prompt, step.cut
+        prompt, cut = step.prompt, msgspec.json.decode(step.cut)
         first, end = prompt.window
         window = (step.first_block, end)
         # blocks_left_out counts the oldest blocks of the window, and after them the second pinned block.

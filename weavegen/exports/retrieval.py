@@ -16,12 +16,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import pyarrow as pa
 import sqlalchemy as sa
 
 from weavegen import sql
-from weavegen.exports.completions import BATCH, GONE, PLACE, found_by, values
-from weavegen.exports.format import Key, Row, RowFormat, Source, column
+from weavegen.exports.completions import BATCH, GONE, find, values
+from weavegen.exports.format import Key, Row, RowFormat, Source, declared
 from weavegen.exports.read_prompts import END
 from weavegen.exports.text import blocks
 from weavegen.kernel import context
@@ -43,30 +42,11 @@ MIN_WORD_CHARS = 3
 """Shorter words say nothing."""
 NO_QUERY = "no query of the situation's words finds the good action: no row of hindsight"
 
-KEY = ("trace_id", "index", "block_id")
-SCHEMA = pa.schema(
-    [
-        column("kind", pa.string(), "backtranslation, story or hindsight, see docs/exports.md."),
-        column("prompt", pa.string(), "The blocks that were found, or the situation."),
-        column("completion", pa.string(), "The text to write: the query, in a story followed by the block."),
-        column("query", pa.string(), "The query."),
-        column("found", pa.list_(pa.string()), "Texts that it found, best first: those that the model was shown."),
-        column("found_ids", pa.list_(pa.int64()), "Their blocks.id; for an example its negative id."),
-        column("scores", pa.list_(pa.float64()), "Their BM25 scores."),
-        column("rank", pa.int32(), "hindsight: rank of the block among the hits, from 1. Otherwise null."),
-        column("known_good", pa.bool_(), "Whether the block is an action that ran and was rewarded."),
-        *PLACE,
-    ]
-)
-
-
-find = found_by("retrieval-examples", KEY)
-
 
 def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
     frequencies: Counter[str] | None = None
     for batch in batches(keys, BATCH):
-        examples = find(source.conn, trace, batch)
+        examples = find(source.conn, "retrieval", trace, batch)
         for key in batch:
             if (row := examples.get(key)) is None:
                 source.left_out[GONE] += 1
@@ -89,7 +69,7 @@ def recorded(conn: sa.Connection, row: Any, situation: str) -> Iterator[Row]:
         for hit in sql.run(conn, "exports/retrieval-hits", retrieval=row["retrieval_id"])
     ]
     texts = block_rows.retrieved_texts(conn, hits)
-    shared = values(row, PLACE) | hit_columns(texts, hits)
+    shared = values(row, COLUMNS) | hit_columns(texts, hits)
     shared |= {"query": row["query"], "rank": None, "known_good": row["known_good"]}
     if texts:
         yield shared | {
@@ -119,7 +99,7 @@ def hindsight(conn: sa.Connection, row: Any, situation: str, frequencies: Counte
         ids = [None if hit.example else hit.id for hit in hits]
         if row["block_id"] in ids:
             return (
-                values(row, PLACE)
+                values(row, COLUMNS)
                 | hit_columns(block_rows.retrieved_texts(conn, hits), hits)
                 | {
                     "kind": "hindsight",
@@ -180,11 +160,6 @@ COMMON = set(
 )
 """Words that occur in nearly every block."""
 
-FORMAT = RowFormat(
-    name="retrieval",
-    about="Queries for hits, queries for situations, and queries that would have found a known-good action.",
-    view="retrieval_examples",
-    key=KEY,
-    schema=SCHEMA,
-    rows=rows,
-)
+DECLARED = declared("retrieval")
+COLUMNS: list[str] = DECLARED["schema"].names
+FORMAT = RowFormat(rows=rows, **DECLARED)

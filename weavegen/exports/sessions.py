@@ -47,10 +47,4 @@ def messages(step: Object, model: str | None) -> Iterator[Object]:
         yield answer | {"timestamp": milliseconds}
 
 
-FORMAT = file_per_trace(
-    "jsonl",
-    text,
-    name="sessions",
-    about="A session per trace, as JSON lines that the viewer of the Hugging Face hub shows.",
-    loaded=True,
-)
+FORMAT = file_per_trace("sessions", "jsonl", text, loaded=True)

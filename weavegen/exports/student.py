@@ -22,8 +22,8 @@ NOT_LEARNED = -100
 TOKENIZED = frozenset({"sft", "messages"})
 """Formats that get token columns. The others get prompts in the student's template."""
 COLUMNS = [
-    column("input_ids", pa.list_(pa.int64()), "Tokens of the whole, by the student's tokenizer."),
-    column("labels", pa.list_(pa.int64()), "The same, but -100 for each token that the student only reads."),
+    column("input_ids", ["int64"], "Tokens of the whole, by the student's tokenizer."),
+    column("labels", ["int64"], "The same, but -100 for each token that the student only reads."),
 ]
 
 

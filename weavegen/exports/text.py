@@ -5,36 +5,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 import sqlalchemy as sa
 
 from weavegen import sql
-from weavegen.exports.completions import BOOTSTRAP, JOB, MODEL, TRACE_ID, values
-from weavegen.exports.format import Key, Row, RowFormat, Source, column, file_per_trace
+from weavegen.exports.completions import values
+from weavegen.exports.format import Key, Row, RowFormat, Source, declared, file_per_trace
 from weavegen.trace.blocks import block_from_columns
 
 PAGE = 256
 """Blocks fetched at a time."""
 BYTES_PER_TOKEN = 4.0
 """Where a trace's tokens were never counted: the usual estimate for English and code."""
-ABOUT = [
-    JOB,
-    MODEL,
-    BOOTSTRAP,
-    column("trace_status", pa.string(), "ended, failed, cancelled, or running: then it is not complete."),
-    column("result", pa.string(), "`result` of what the agent returned: for a game won, drawn or lost."),
-    column("mean_tick_reward", pa.float64(), "Mean reward of its ticks; null: no tick has a reward."),
-    column("protected_ticks", pa.int64(), "Ticks whose reward counts protected evaluations only."),
-    column("not_evaluated", pa.int64(), "Protected evaluations that rewards leave out: not evaluated."),
-]
-PIECE = [
-    column("piece", pa.int32(), "Number of the piece within the trace, from 0."),
-    column("first_block", pa.int32(), "Index of its first block."),
-    column("blocks", pa.int32(), "Number of its blocks."),
-    column("tokens", pa.int64(), "Number of its tokens, as the model server counted them."),
-    column("tokens_counted", pa.bool_(), "False: some blocks were not counted, so `tokens` is an estimate by bytes."),
-]
-TEXT = column("text", pa.string(), "The trace, or a piece of it, as `weavegen show` prints it.")
 
 
 @dataclass
@@ -58,7 +39,7 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
     for number, piece in enumerate(pieces(source, trace)):
         if not piece.counted:
             source.notes["tokens of some blocks were not counted: `tokens` is an estimate by bytes"] += 1
-        yield values(about, [TRACE_ID, *ABOUT]) | {
+        yield values(about, TEXTS.schema.names) | {
             "text": "".join(piece.texts),
             "piece": number,
             "first_block": piece.first,
@@ -121,24 +102,6 @@ def json(conn: sa.Connection, trace: int) -> Iterator[str]:
     yield "[]\n" if separator == "[\n" else "\n]\n"
 
 
-TEXTS = RowFormat(
-    name="text",
-    about="Whole traces, or with --context pieces cut between blocks: language modelling (TRL SFT's `text`).",
-    view="text_examples",
-    key=("trace_id",),
-    takes=frozenset({"context", "context_bytes"}),
-    schema=pa.schema([TEXT, TRACE_ID, *PIECE, *ABOUT]),
-    rows=rows,
-)
-PY = file_per_trace(
-    "py",
-    lambda source, trace: python(source.conn, trace),
-    name="py",
-    about="A Python file per trace, as `weavegen show` prints it.",
-)
-JSON = file_per_trace(
-    "json",
-    lambda source, trace: json(source.conn, trace),
-    name="json",
-    about="A JSON file per trace: the list of its blocks, as `weavegen show --json` prints it.",
-)
+TEXTS = RowFormat(rows=rows, **declared("text"))
+PY = file_per_trace("py", "py", lambda source, trace: python(source.conn, trace))
+JSON = file_per_trace("json", "json", lambda source, trace: json(source.conn, trace))

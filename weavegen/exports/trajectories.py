@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
 import sqlalchemy as sa
 
 from weavegen import sql
-from weavegen.exports.completions import JOB, MODEL, TRACE_ID, values
-from weavegen.exports.format import Key, Row, RowFormat, Source, column
+from weavegen.exports.completions import values
+from weavegen.exports.format import Key, Row, RowFormat, Source, declared
 from weavegen.exports.read_prompts import integers, reals
 from weavegen.exports.text import about_trace
 from weavegen.kernel.context import role
@@ -25,34 +24,6 @@ from weavegen.trace.blocks import MESSAGE, BlockType
 READ_MASK, READ_LOGPROB = -100, 1.0
 """Mask and logprob of a token that the model read and did not write."""
 NOT_RECORDED = "its token ids are not all recorded: enqueue with --set tokens=chosen"
-
-ABOUT = [
-    column("success", pa.bool_(), "What the agent returned as success; null: nothing."),
-    column("score", pa.float64(), "1 for success, 0 for failure; null: the agent returned neither."),
-    column("error", pa.string(), "Why there was no success, where that is known."),
-    TRACE_ID,
-    column("conversation", pa.int32(), "Number of the conversation within the trace, from 0."),
-    column("first_block", pa.int64(), "Index of the block with which the conversation begins."),
-    JOB,
-    column("agent", pa.string(), "The program that wrote it: react, research, ..."),
-    MODEL,
-    column("bootstrap", pa.string(), "File name of the bootstrap, or the beginning of the task."),
-    column("replies", pa.int64(), "Number of messages that the model wrote in it."),
-]
-COMPUTED = ("score", "conversation", "first_block", "replies")
-OF_TRACE = [field for field in ABOUT if field.name not in COMPUTED]
-"""Columns that the view has."""
-CHAT_TYPE = pa.list_(pa.struct({"role": pa.string(), "content": pa.string()}))
-TOOLS = column("tools", pa.string(), "JSON list of the schemas of the tools that the model was offered; null: none.")
-CHAT = column(
-    "messages", CHAT_TYPE, "The conversation: system, user and assistant. Answers of tools have the role user."
-)
-TOKENS = [
-    column("tokens", pa.list_(pa.int64()), "Ids of the whole conversation, up to the model's last message."),
-    column("masks", pa.list_(pa.int64()), "The same, but -100 for each token that the model only read."),
-    column("logprobs", pa.list_(pa.float64()), "Logprobs of the sampled tokens; 1.0 for each other token."),
-    column("group", pa.string(), "Job and bootstrap: trajectories of one task, for comparison."),
-]
 
 
 @dataclass
@@ -140,7 +111,7 @@ def conversation_rows(source: Source, trace: int) -> Iterator[tuple[Row, list[An
         source.left_out["the model wrote nothing in it"] += 1
     for number, conversation in enumerate(found):
         yield (
-            values(row, OF_TRACE)
+            values(row, MESSAGES.schema.names)
             | {
                 "score": None if row["success"] is None else float(row["success"]),
                 "conversation": number,
@@ -172,20 +143,5 @@ def trajectory_rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator
             yield row | vars(tokens) | {"group": f"{row['job']}: {row['bootstrap']}"}
 
 
-MESSAGES = RowFormat(
-    name="messages",
-    about="Conversations as chat messages: TRL's conversational SFT.",
-    view="conversations",
-    key=("trace_id",),
-    takes=frozenset({"student"}),
-    schema=pa.schema([CHAT, TOOLS, *ABOUT]),
-    rows=message_rows,
-)
-TRAJECTORIES = RowFormat(
-    name="trajectories",
-    about="Conversations token by token, with masks, logprobs and a score: for reinforcement learning.",
-    view="conversations",
-    key=("trace_id",),
-    schema=pa.schema([*TOKENS, CHAT, TOOLS, *ABOUT]),
-    rows=trajectory_rows,
-)
+MESSAGES = RowFormat(rows=message_rows, **declared("messages"))
+TRAJECTORIES = RowFormat(rows=trajectory_rows, **declared("trajectories"))

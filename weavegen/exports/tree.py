@@ -13,12 +13,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weavegen import sql
-from weavegen.exports.completions import BATCH, BOOTSTRAP, JOB, UNKNOWN
-from weavegen.exports.format import Key, Row, RowFormat, Source, column
+from weavegen.exports.completions import BATCH, UNKNOWN
+from weavegen.exports.format import Key, Row, RowFormat, Source, declared
 from weavegen.exports.read_prompts import Piece, PromptReader, integers, reals
 from weavegen.exports.trajectories import NOT_RECORDED, Tokens, conversations, parts_of
 from weavegen.store.releases import batches
@@ -31,32 +30,7 @@ SHARED_DEPTH = 2
 
 CANDIDATE, CONVERSATION = "candidate", "conversation"
 OF_CANDIDATE = ("index", "score", "reward", "kept", "step_id", "candidate_id", "position")
-SCHEMA = pa.schema(
-    [
-        column("node_id", pa.int64(), "Number of the node in its split, from 0, in the order of the rows."),
-        column("parent_id", pa.int64(), "The node with the tokens before; null: there are none. It is an earlier row."),
-        column(
-            "kind",
-            pa.string(),
-            "Type of the block that was read; prompt: text in no block, such as the instruction; candidate: sampled.",
-        ),
-        column("tokens", pa.list_(pa.int32()), "Ids of its tokens."),
-        column("logprobs", pa.list_(pa.float64()), "Of sampled tokens; null: they were only read, and are masked."),
-        column("trace_id", pa.int64(), "The trace that added it, `weavegen show ID`; its forks may share it."),
-        column("fork_of", pa.int64(), "The trace that this one is a fork of."),
-        column("index", pa.int32(), "Index of the block that it is, or that it was sampled for."),
-        column("conversation", pa.int32(), "Index of the block with which its conversation begins; null: none."),
-        column("row", pa.string(), "What flat row ends with this node: candidate or conversation; null: none."),
-        column("score", pa.float64(), "Value of the candidate; of a conversation: 1 for success, 0 for failure."),
-        column("reward", pa.float64(), "The tick's reward; of a conversation: the reward that the trace returned."),
-        column("kept", pa.bool_(), "Of a candidate: whether it became the block."),
-        column("step_id", pa.int64(), "The step that sampled it. Its candidates have one prompt: they are a group."),
-        column("candidate_id", pa.int64(), "The candidate that it is, or is a part of."),
-        column("position", pa.int32(), "Position of the candidate in its group, from 0."),
-        JOB,
-        BOOTSTRAP,
-    ]
-)  # fmt: skip
+DECLARED = declared("tree")
 
 
 class Node(NamedTuple):
@@ -123,7 +97,9 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
     about = sql.run(source.conn, "exports/tree-trace", trace=trace).mappings().one()
     tree: Tree = source.kept.setdefault(source.split, Tree(source.totals))
     tree.family = sql.run(source.conn, "exports/root-trace", trace=trace).one().id
-    columns = dict.fromkeys(SCHEMA.names) | {name: about[name] for name in ("trace_id", "fork_of", "job", "bootstrap")}
+    columns = dict.fromkeys(DECLARED["schema"].names) | {
+        name: about[name] for name in ("trace_id", "fork_of", "job", "bootstrap")
+    }
     seen: set[int] = set()
     for conversation in conversations(source.conn, trace):
         seen |= add_conversation(source, tree, conversation, {name: about[name] for name in ("score", "reward")})
@@ -209,12 +185,4 @@ def flat_rows(folder: Path, split: str = "train") -> Iterator[Row]:
         yield end | vars(sequence)
 
 
-FORMAT = RowFormat(
-    name="tree",
-    about="All tokens of a job as one tree: prompts, candidates, conversations and forks, each beginning once.",
-    view="text_examples",
-    key=("trace_id",),
-    schema=SCHEMA,
-    rows=rows,
-    tells=tells,
-)
+FORMAT = RowFormat(rows=rows, tells=tells, **DECLARED)

@@ -18,7 +18,7 @@ import msgspec
 from weavegen import sql
 from weavegen.exports import atif
 from weavegen.exports.atif import encoded
-from weavegen.exports.format import File, FileFormat, Source
+from weavegen.exports.format import File, FileFormat, Source, declared
 from weavegen.exports.text import blocks
 
 
@@ -42,8 +42,7 @@ def pretty(value: Any) -> str:
 
 
 FORMAT = FileFormat(
-    name="harbor",
-    about="The folder of a trial, as Harbor writes it, for each trace of a Harbor task.",
+    **declared("harbor"),
     path="TASK__ID/config.json, result.json, agent/, verifier/",
     files=files,
     narrow=lambda options: "exists (select from traces t where t.id = trace_id and t.harbor_task_id is not null)",

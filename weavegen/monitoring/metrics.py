@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import sqlalchemy as sa
 from kombu.connection import Connection
@@ -19,7 +20,6 @@ from kombu.exceptions import ChannelError, OperationalError
 from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from weavegen import config, sql
 from weavegen.config import SIMULATED_MODEL
@@ -50,22 +50,12 @@ READY = "weavegen_steps_ready"
 """The metric that has every queue as a label."""
 
 
-class Reading(Collector):
-    """All figures, as prometheus_client takes them."""
-
-    def __init__(self, conn: sa.Connection) -> None:
-        self.conn = conn
-
-    def collect(self) -> Iterator[Metric]:
-        return read(self.conn)
-
-
 def text(conn: sa.Connection) -> str:
     """All figures in Prometheus' text format (CONTENT_TYPE). Ends the connection's transaction, and only reads.
 
     Raises SQLAlchemy's errors if the database does not answer.
     """
-    return generate_latest(Reading(conn)).decode()
+    return generate_latest(SimpleNamespace(collect=lambda: read(conn))).decode()
 
 
 def answer(engine: sa.Engine) -> tuple[int, str]:

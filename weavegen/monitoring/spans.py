@@ -8,7 +8,8 @@ conventions for generative AI (https://opentelemetry.io/docs/specs/semconv/gen-a
 import base64
 import datetime
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,12 +33,8 @@ SOURCE: dict[str, Any] = {
     "instrumentation_scope": InstrumentationScope("weavegen.monitoring.spans", __version__),
 }
 """What all spans have in common."""
-PROVIDERS = {SIMULATED_MODEL: "weavegen.simulation", "weavegen-nano": "weavegen.nano"}
-"""gen_ai.provider.name by model; vllm for all other models, none for an unknown one."""
-OPERATIONS = {"sample": "text_completion", "score": "text_completion", "execute": "execute_tool"}
-"""gen_ai.operation.name by kind of step."""
-
-
+MODEL = ("gen_ai.provider.name", "gen_ai.request.model")
+"""Attributes of a tick that its steps have, too, in which the model wrote or judged."""
 IDS = ("traceId", "spanId", "parentSpanId")
 
 
@@ -69,97 +66,63 @@ def finished(
 ) -> tuple[list[ReadableSpan], int, Cursor]:
     """Spans of the next ticks that ended, of one job or of all; how many ticks these are; the cursor after them."""
     after = {"at": cursor.at, "id": cursor.id, "job": job, "settled": SETTLED_SECONDS, "limit": limit}
-    ticks = conn.execute(sql.load("monitoring/spans/ticks"), after).all()
+    ticks = sql.run(conn, "monitoring/spans/ticks", simulated=SIMULATED_MODEL, **after).all()
     if not ticks:
         return [], 0, cursor
     columns = {"traces": "trace_id", "numbers": "number", "runs": "run"}
     keys = {name: [getattr(row, column) for row in ticks] for name, column in columns.items()}
-    rows = conn.execute(sql.load("monitoring/spans/steps"), keys).all()
-    steps: dict[tuple[int, int], list[Any]] = {}
+    rows = sql.run(conn, "monitoring/spans/steps", **keys).all()
+    steps: defaultdict[tuple[int, int], list[Any]] = defaultdict(list)
     for step in rows:
-        steps.setdefault((step.trace_id, step.tick), []).append(step)
-    evaluations: dict[int, list[Any]] = {}
-    for evaluation in conn.execute(sql.load("monitoring/spans/evaluations"), {"steps": [row.id for row in rows]}):
-        evaluations.setdefault(evaluation.step_id, []).append(evaluation)
-    spans = [
-        span for tick in ticks for span in tick_spans(tick, steps.get((tick.trace_id, tick.number), []), evaluations)
-    ]
+        steps[step.trace_id, step.tick].append(step)
+    evaluations: defaultdict[int, list[Any]] = defaultdict(list)
+    for evaluation in sql.run(conn, "monitoring/spans/evaluations", steps=[row.id for row in rows]):
+        evaluations[evaluation.step_id].append(evaluation)
+    spans = [span for tick in ticks for span in tick_spans(tick, steps[tick.trace_id, tick.number], evaluations)]
     return spans, len(ticks), Cursor(ticks[-1].finished_at, ticks[-1].id)
 
 
-def tick_spans(tick: Any, steps: Sequence[Any], evaluations: Mapping[int, Sequence[Any]]) -> list[ReadableSpan]:
-    """The span of a tick and the spans of its steps. A tick that a fork copied has no steps, and no spans."""
-    if not steps:
-        return []
+def tick_spans(tick: Any, steps: Sequence[Any], evaluations: Mapping[int, Sequence[Any]]) -> Iterator[ReadableSpan]:
+    """The span of a tick and the spans of its steps. A tick that a fork copied has none."""
+    if tick.began is None:
+        return
     # Traces of a restored or another database can have the same numbers; the moment tells them apart.
-    about = f"{tick.trace_id} {tick.number} {tick.run} {min(step.ready_at for step in steps).isoformat()}"
+    about = f"{tick.trace_id} {tick.number} {tick.run} {tick.began.isoformat()}"
     root = context(identity("trace " + about, 16), identity("tick " + about, 8))
-    model = {
-        "gen_ai.provider.name": PROVIDERS.get(tick.model, "vllm") if tick.model else None,
-        "gen_ai.request.model": tick.model,
-    }
-    attributes = (
-        named(tick)
-        | model
-        | {
-            "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.usage.input_tokens": total(step.input_tokens for step in steps),
-            "gen_ai.usage.output_tokens": total(step.output_tokens for step in steps),
-            "weavegen.simulated": tick.model == SIMULATED_MODEL,
-        }
-    )
-    whole = ReadableSpan(
-        f"invoke_agent {tick.agent}",
+    attributes = known(tick)
+    yield ReadableSpan(
+        tick.name,
         context=root,
-        attributes=known(attributes),
-        start_time=nanoseconds(min(step.ready_at for step in steps)),
-        end_time=nanoseconds(max(tick.finished_at, *(step.finished_at for step in steps))),
+        attributes=attributes,
+        start_time=nanoseconds(tick.began),
+        end_time=nanoseconds(tick.ended),
         **SOURCE,
     )
-    return [whole, *(step_span(step, root, model, evaluations.get(step.id, ())) for step in steps)]
+    model = {name: attributes[name] for name in MODEL if name in attributes}
+    for step in steps:
+        yield step_span(step, root, model, evaluations[step.id])
 
 
 def step_span(step: Any, parent: SpanContext, model: dict[str, Any], evaluations: Sequence[Any]) -> ReadableSpan:
     """A step, from when it is ready to its end. Its claim by a worker and results of evaluations are events."""
-    # The label begins with trace and tick, which are attributes of the parent.
-    what = " ".join(step.label.split()[4:6])
-    operation = OPERATIONS.get(step.kind)
-    attributes = named(step) | {"gen_ai.operation.name": operation}
-    if operation == "text_completion":
-        attributes |= model | {
-            "gen_ai.usage.input_tokens": step.input_tokens,
-            "gen_ai.usage.output_tokens": step.output_tokens,
-        }
-    if operation == "execute_tool":
-        attributes["gen_ai.tool.name"] = what
-    failed = step.status == "failed"
-    if failed:
-        attributes["error.type"] = step.failure_kind
+    attributes = known(step)
+    if attributes.get("gen_ai.operation.name") == "text_completion":
+        attributes |= model
+    end, failed = nanoseconds(step.finished_at), step.status == "failed"
     events = [] if step.claimed_at is None else [Event("taken by a worker", {}, nanoseconds(step.claimed_at))]
-    events += [evaluation_event(row, nanoseconds(step.finished_at)) for row in evaluations]
+    events += [Event("gen_ai.evaluation.result", known(row), end) for row in evaluations]
     return ReadableSpan(
-        f"{'execute_tool' if step.kind == 'execute' else step.kind} {what}".strip(),
+        step.name,
         context=context(parent.trace_id, identity(f"step {parent.trace_id:032x} {step.id}", 8)),
         parent=parent,
-        attributes=known(attributes),
+        attributes=attributes,
         events=events,
         kind=SpanKind.CLIENT if step.model_seconds else SpanKind.INTERNAL,
         status=Status(StatusCode.ERROR, f"{step.failure_kind}: {step.failure}") if failed else Status(),
         start_time=nanoseconds(step.ready_at),
-        end_time=nanoseconds(step.finished_at),
+        end_time=end,
         **SOURCE,
     )
-
-
-def evaluation_event(row: Any, at: int) -> Event:
-    """The result of an evaluation callback. Results that are neither a number nor true or false have no score."""
-    value = row.value
-    attributes = named(row) | {
-        "gen_ai.evaluation.score.value": float(value) if isinstance(value, bool | int | float) else None,
-        "gen_ai.evaluation.score.label": ("pass" if value else "fail") if isinstance(value, bool) else None,
-        "error.type": None if row.error is None else "evaluation_error",
-    }
-    return Event("gen_ai.evaluation.result", known(attributes), at)
 
 
 def context(trace: int, span: int) -> SpanContext:
@@ -177,17 +140,6 @@ def nanoseconds(at: datetime.datetime) -> int:
     return (past.days * 86_400 + past.seconds) * 10**9 + past.microseconds * 1_000
 
 
-def total(counts: Any) -> int | None:
-    """The sum of the known counts; None if none is known."""
-    numbers = [count for count in counts if count is not None]
-    return sum(numbers) if numbers else None
-
-
-def named(row: Any) -> dict[str, Any]:
-    """The columns of a row that are attributes: their names have a dot."""
-    return {name: value for name, value in row._mapping.items() if "." in name}
-
-
-def known(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes that have a value."""
-    return {name: value for name, value in attributes.items() if value is not None}
+def known(row: Any) -> dict[str, Any]:
+    """The attributes of a row, as far as they are known: columns whose names have a dot."""
+    return {name: value for name, value in row._mapping.items() if "." in name and value is not None}

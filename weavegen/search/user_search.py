@@ -1,7 +1,6 @@
 """A user's query: hits with their texts and places."""
 
-import datetime
-from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -14,25 +13,6 @@ from weavegen.trace.blocks import BlockType
 from weavegen.trace.query import Query, parse, restricted
 
 
-@dataclass(frozen=True)
-class FoundText:
-    """A hit with its text. `job`, `trace`, `index` and `recorded` are None for an example."""
-
-    score: float
-    """BM25."""
-    block: int | None
-    """blocks.id. None for an example."""
-    example: int | None
-    """examples.id. None for a block."""
-    job: int | None
-    trace: int | None
-    index: int | None
-    """Position in the trace."""
-    recorded: datetime.datetime | None
-    type: str
-    body: str
-
-
 def search_texts(
     conn: sa.Connection,
     text: str,
@@ -41,19 +21,19 @@ def search_texts(
     type: str | None = None,
     least_score: float = 0.0,
     top_k: int = 10,
-) -> list[FoundText]:
-    """The best hits in a scope, best first. Raises UsageError for an invalid query, type, job or trace."""
+) -> list[Any]:
+    """The best hits in a scope as rows of sql/texts.sql, best first.
+
+    Raises UsageError for an invalid query, type, job or trace.
+    """
     query = parse_query(text, type)
     for table, id in (("trace", scope.trace_id), ("job", scope.job_id)):
         exists = sql.load("search/exists", table=f"{table}s")
         if id is not None and not conn.execute(exists, {"id": id}).scalar_one():
             raise UsageError(f"there is no {table} {id}: `weavegen status` lists the jobs, with a number its traces")
     hits = corpus_index.search(conn, query, scope, least_score=least_score, top_k=top_k)
-    blocks, examples = ([hit.id for hit in hits if hit.example is example] for example in (False, True))
-    texts = sql.run(conn, "search/texts", blocks=blocks, examples=examples)
-    rows = {(row.example is not None, row.block or row.example): row for row in texts}
-    found = [(hit.score, rows.get((hit.example, hit.id))) for hit in hits]
-    return [FoundText(score, *row) for score, row in found if row is not None]
+    columns = {f"{name}s": [getattr(hit, name) for hit in hits] for name in ("id", "example", "score")}
+    return list(sql.run(conn, "search/texts", **columns))
 
 
 def parse_query(text: str, type: str | None) -> Query:

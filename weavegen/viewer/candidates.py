@@ -29,7 +29,7 @@ class Candidate:
     chosen: bool
     answers: list[Answer]
     linted: dict[str, Any]
-    """As in traces.penalties_of. Empty if the text was not linted."""
+    """As in traces.penalties. Empty if the text was not linted."""
     trial: dict[str, Any] = field(default_factory=dict)
     """Its row of the table trials. Empty if it was not tried."""
     share: float | None = None

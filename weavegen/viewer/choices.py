@@ -58,22 +58,12 @@ def choice(conn: sa.Connection, trace_id: int, index: int) -> Choice:
     original = sql.run(conn, "viewer/place_of_candidate", id=block["candidate_id"]).one_or_none()
     if original is not None:
         place = dict(original._mapping)
-    rows = traces.rows(conn, "sampled", **place)
-    ids = [row["id"] for row in rows]
-    answers, linted = traces.answers_of(conn, ids), traces.penalties_of(conn, ids)
-    trials = {row["candidate_id"]: row for row in traces.rows(conn, "trials", ids=ids)}
     sampled: list[Candidate] = []
     queries: list[Candidate] = []
-    for row in rows:
-        id, type = row["id"], row.pop("type")
-        candidate = Candidate(
-            **row,
-            chosen=id == block["candidate_id"],
-            answers=answers.get(id, []),
-            linted=linted.get(id, {}),
-            trial=trials.get(id, {}),
-        )
-        (queries if type in ("bm25-query", "next-type") else sampled).append(candidate)
+    for row in traces.rows(conn, "sampled", **place):
+        type, chosen = row.pop("type"), row["id"] == block["candidate_id"]
+        row |= {"answers": traces.answers(row["answers"]), "linted": traces.penalties(row["linted"])}
+        (queries if type in ("bm25-query", "next-type") else sampled).append(Candidate(**row, chosen=chosen))
     roots = tree(sampled)  # before the reasons, which use `on_path`
     neighbours = sql.run(conn, "viewer/sampled_neighbours", trace=trace_id, index=index).one()
     return Choice(block, rounds(sampled), roots, queries, traces.rows(conn, "retrieval_hits", **place), *neighbours)

@@ -131,7 +131,7 @@ class Pages:
         from weavegen.search.user_search import search_texts
 
         asked = {name: request.query_params.get(name, "").strip() for name in ("q", "type", "job", "trace")}
-        hits, wrong, simulated = [], None, set[int]()
+        hits, wrong, simulated = list[Any](), None, set[int]()
         if asked["q"]:
             try:
                 trace_id = query_number(request, "trace")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from weavegen import sql
@@ -56,20 +57,8 @@ def pieces(conn: sa.Connection, trace_id: int) -> list[tuple[int, int]]:
 def blocks(conn: sa.Connection, trace_id: int, first: int, end: int) -> list[dict[str, Any]]:
     """Blocks `first` to `end` - 1, each with the `answers` and `penalties` of its candidate and with the number of
     `candidates` sampled for it."""
-    span = {"trace": trace_id, "first": first, "end": end}
-    found = rows(conn, "blocks", **span)
-    if not found:
-        return []
-    chosen = [row["candidate_id"] for row in found if row["candidate_id"] is not None]
-    answers, linted = answers_of(conn, chosen), penalties_of(conn, chosen)
-    ticks = [row["tick"] for row in found]
-    span |= {"first_tick": min(ticks), "last_tick": max(ticks)}
-    counts = {row[0]: row[1] for row in sql.run(conn, "viewer/candidate_counts", **span)}
-    for row in found:
-        row["answers"] = answers.get(row["candidate_id"], [])
-        row["penalties"] = linted.get(row["candidate_id"], {})
-        row["candidates"] = counts.get(row["index"], 1 if row["candidate_id"] is not None else 0)
-    return found
+    found = rows(conn, "blocks", trace=trace_id, first=first, end=end)
+    return [row | {"answers": answers(row["answers"]), "penalties": penalties(row["penalties"])} for row in found]
 
 
 @dataclass(frozen=True)
@@ -91,12 +80,9 @@ class Answer:
         return self.yes / (self.yes + self.no) if self.yes + self.no > 0 else None
 
 
-def answers_of(conn: sa.Connection, candidates: list[int]) -> dict[int, list[Answer]]:
-    """The evaluator's answers about candidates, by candidate, in the order of the questions."""
-    answers: dict[int, list[Answer]] = {}
-    for candidate, *values in sql.run(conn, "viewer/answers", ids=candidates):
-        answers.setdefault(candidate, []).append(Answer(*values))
-    return answers
+def answers(scores: Any) -> list[Answer]:
+    """Rows of the table scores, which the database gives as JSON."""
+    return msgspec.convert(scores or [], list[Answer])
 
 
 PENALTIES = {
@@ -114,14 +100,9 @@ PENALTIES = {
 """The columns of the table penalties, in words."""
 
 
-def penalties_of(conn: sa.Connection, candidates: list[int]) -> dict[int, dict[str, Any]]:
-    """The results of linting candidates, by candidate: `compiles`, `viable`, `error`, `rewritten`, and `held` with
-    the penalties above 0."""
-    results: dict[int, dict[str, Any]] = {}
-    for row in rows(conn, "penalties", ids=candidates):
-        held = {name: value for name in PENALTIES if (value := row[name])}
-        results[row["candidate_id"]] = {**row, "held": held}
-    return results
+def penalties(linted: dict[str, Any] | None) -> dict[str, Any]:
+    """A row of the table penalties, with the penalties above 0 as `held`. Empty if the candidate was not linted."""
+    return {} if linted is None else linted | {"held": {name: linted[name] for name in PENALTIES if linted[name]}}
 
 
 def history(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:

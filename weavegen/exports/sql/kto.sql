@@ -2,7 +2,8 @@
 -- the blocks of the batch.
 with labels as materialized (
   select candidate_id, label, because from kto_examples
-  where trace_id = :trace and index between :first and :last and candidate_id = any(cast(:ids as bigint[]))
+  where trace_id = :trace and index = any(cast(:index as bigint[]))
+    and candidate_id = any(cast(:candidate_id as bigint[]))
 )
 select v.*, l.label, l.because from candidate_values v join labels l on l.candidate_id = v.candidate_id
-where v.trace_id = :trace and v.candidate_id = any(cast(:ids as bigint[]))
+where v.trace_id = :trace and v.candidate_id = any(cast(:candidate_id as bigint[]))

@@ -6,6 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from weavegen.trace.blocks import BlockType
 
 FOLDER = Path(__file__).parent
@@ -52,9 +54,20 @@ def message(agent: str, name: str) -> str:
     return str(_table("messages")[agent][name])
 
 
-def tool(name: str) -> dict[str, Any]:
-    """`description` of a tool for the model, and the types of its `arguments` by name."""
-    return dict(_table("tools")[name])
+def tool(name: str) -> str:
+    """The description of a tool for the model."""
+    return str(_table("tools")[name]["description"])
+
+
+@cache
+def arguments(tool: str) -> type[msgspec.Struct]:
+    """The arguments of a tool, as tools.toml declares them."""
+    types = {"str": str, "bool": bool, "int": int, "int?": int | None}
+    fields: list[Any] = []
+    for name, declared in _table("tools")[tool]["arguments"].items():
+        type, *default = declared if isinstance(declared, list) else [declared]
+        fields.append((name, types[type], *([None] if type == "int?" else default)))
+    return msgspec.defstruct(tool, fields, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 def stems(type: BlockType) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Read-only tools for agents: the corpus, the database, a job's documents, the tool library.
 
-An agent yields a `LookUp` step; a worker runs the tool. kernel/lookups.py declares the tools. They can't change
+An agent yields a `LookUp` step; a worker runs the tool. prompts/tools.toml declares the tools. They can't change
 anything, whatever the model writes: there are no other functions, each runs in a read-only transaction with a time
 limit, SQL runs as the reader's role (store/reports.py), and documents are rows and not files.
 """
@@ -14,27 +14,30 @@ import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.errors import UsageError
-from weavegen.kernel import lookups as declared
+from weavegen.kernel import prompts
 from weavegen.kernel.settings import check_json
 from weavegen.kernel.steps import LookUpResult
 from weavegen.search.lookups import corpus, documents, library
 from weavegen.search.lookups.corpus import TIMEOUT_SECONDS
 
-IMPLEMENTATIONS: dict[type[declared.Arguments], Callable[[sa.Connection, int, Any], str]] = {
-    declared.ListDocuments: documents.list_documents,
-    declared.SearchDocuments: documents.search_documents,
-    declared.GrepDocuments: documents.grep_documents,
-    declared.ReadDocument: documents.read_document,
-    declared.SearchCorpus: corpus.search_corpus,
-    declared.ReadBlocks: corpus.read_blocks,
-    declared.Sql: corpus.sql,
-    declared.ReadRequest: library.read_request,
-    declared.PastRequests: library.past_requests,
-    declared.Preferences: library.preferences,
-    declared.FindTools: library.find_tools,
-    declared.ReadTool: library.read_tool,
+TOOLS: dict[str, Callable[..., str]] = {
+    tool.__name__: tool
+    for tool in (
+        documents.list_documents,
+        documents.search_documents,
+        documents.grep_documents,
+        documents.read_document,
+        corpus.search_corpus,
+        corpus.read_blocks,
+        corpus.sql,
+        library.read_request,
+        library.past_requests,
+        library.preferences,
+        library.find_tools,
+        library.read_tool,
+    )
 }
-"""Each function takes a connection, the id of the trace that asks, and the arguments."""
+"""Each function takes a connection, the id of the trace that asks, and by name the arguments that are declared."""
 MAX_ANSWER_CHARS = 200_000
 """Longer answers are cut off. An agent's program shortens them further for its model."""
 QUERY_FAULTS = (
@@ -48,16 +51,15 @@ def consult(db: sa.Engine, trace_id: int, tool: str, arguments: Mapping[str, Any
 
     Raises SQLAlchemy's errors if the database can't be reached; then the step is tried again.
     """
-    tools = declared.LOOKUP_TOOLS
-    if tool not in tools:
-        return LookUpResult(success=False, output=f"there is no tool {tool!r}: choose one of {', '.join(tools)}")
+    if tool not in TOOLS:
+        return LookUpResult(success=False, output=f"there is no tool {tool!r}: choose one of {', '.join(TOOLS)}")
     try:
         check_json(arguments, "arguments")
-        call = msgspec.convert(arguments, tools[tool])
+        call = msgspec.structs.asdict(msgspec.convert(arguments, prompts.arguments(tool)))
         with db.connect() as conn:
             sql.run(conn, "store/only_read")
             sql.run(conn, "store/limit_time", milliseconds=int(TIMEOUT_SECONDS * 1000))
-            output = IMPLEMENTATIONS[tools[tool]](conn, trace_id, call)
+            output = TOOLS[tool](conn, trace_id, **call)
     except (UsageError, msgspec.ValidationError) as error:
         return LookUpResult(success=False, output=f"{tool}: {error}")
     except sa.exc.DBAPIError as error:

@@ -5,7 +5,6 @@ from typing import Any
 import sqlalchemy as sa
 
 from weavegen.errors import UsageError, required
-from weavegen.kernel.lookups import ReadBlocks, SearchCorpus, Sql
 from weavegen.search.corpus_index import Scope
 from weavegen.search.user_search import search_texts
 from weavegen.sql import run
@@ -22,10 +21,10 @@ MAX_ROWS = 50
 MAX_VALUE_CHARS = 400
 
 
-def search_corpus(conn: sa.Connection, trace_id: int, call: SearchCorpus) -> str:
+def search_corpus(conn: sa.Connection, trace_id: int, *, query: str, limit: int) -> str:
     """Blocks of other traces and examples by BM25, best first. The query may also be a sentence."""
-    query = call.query if parse(call.query) is not None else " ".join(words(call.query))
-    limit = min(max(call.limit, 1), MAX_HITS)
+    query = query if parse(query) is not None else " ".join(words(query))
+    limit = min(max(limit, 1), MAX_HITS)
     top_k = limit
     while True:
         found = search_texts(conn, query, Scope(), top_k=top_k)
@@ -41,21 +40,21 @@ def search_corpus(conn: sa.Connection, trace_id: int, call: SearchCorpus) -> str
     return "\n\n".join(shown) or "nothing in the corpus has any of these words"
 
 
-def read_blocks(conn: sa.Connection, trace_id: int, call: ReadBlocks) -> str:
+def read_blocks(conn: sa.Connection, trace_id: int, *, trace: int, first: int, count: int) -> str:
     """Rendered blocks of a trace. Raises UsageError if there are none."""
-    found = run(conn, "search/blocks_of_trace", trace=call.trace).scalar_one_or_none()
-    total = required(found, f"there is no trace {call.trace}: search_corpus and sql give the numbers of traces")
-    first = max(call.first, 0)
-    texts = blocks.texts(conn, call.trace, first, first + min(max(call.count, 1), MAX_BLOCKS))
+    found = run(conn, "search/blocks_of_trace", trace=trace).scalar_one_or_none()
+    total = required(found, f"there is no trace {trace}: search_corpus and sql give the numbers of traces")
+    first = max(first, 0)
+    texts = blocks.texts(conn, trace, first, first + min(max(count, 1), MAX_BLOCKS))
     if not texts:
-        raise UsageError(f"trace {call.trace} has {total} blocks: there is none from {first} on")
+        raise UsageError(f"trace {trace} has {total} blocks: there is none from {first} on")
     left = total - first - len(texts)
     return "".join(texts) + (f"({left} more blocks)" if left > 0 else "")
 
 
-def sql(conn: sa.Connection, trace_id: int, call: Sql) -> str:
+def sql(conn: sa.Connection, trace_id: int, *, query: str) -> str:
     """The first rows of a SELECT as a table. Raises UsageError if it fails or takes too long."""
-    inner = call.query.strip().rstrip(";")
+    inner = query.strip().rstrip(";")
     # The query is wrapped, so that its result is text of bounded length. The first run only gives the columns.
     columns, _ = reports.select(conn, f"select * from (\n{inner}\n) as found limit 0", TIMEOUT_SECONDS, 0)
     if not columns:

@@ -11,7 +11,6 @@ import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.errors import UsageError
-from weavegen.kernel.lookups import GrepDocuments, ListDocuments, ReadDocument, SearchDocuments
 from weavegen.search.passages import passages_of
 from weavegen.store import documents
 from weavegen.store.traces import job_of
@@ -26,40 +25,40 @@ MAX_MATCH_CHARS = 300
 MAX_PASSAGE_LINE_CHARS = 2_000
 
 
-def list_documents(conn: sa.Connection, trace_id: int, call: ListDocuments) -> str:
+def list_documents(conn: sa.Connection, trace_id: int, *, folder: str) -> str:
     """The documents of the job or of a folder, and the folders if there are many. Raises UsageError if none."""
-    inside = documents_in(documents.listed(conn, job_of(conn, trace_id)), call.folder)
+    inside = documents_in(documents.listed(conn, job_of(conn, trace_id)), folder)
     shown = [f"{document.path} ({document.lines} lines)" for document in inside[:MAX_LISTED]]
     if len(inside) > MAX_LISTED:
-        folders = subfolders(inside, normal(call.folder))
+        folders = subfolders(inside, normal(folder))
         shown.append(f"({len(inside) - MAX_LISTED} more: name one of these folders)")
         shown += [f"{name}/ ({count} documents)" for name, count in list(folders.items())[:MAX_LISTED]]
     return "\n".join(shown)
 
 
-def read_document(conn: sa.Connection, trace_id: int, call: ReadDocument) -> str:
+def read_document(conn: sa.Connection, trace_id: int, *, path: str, first_line: int, lines: int) -> str:
     """Lines of a document with their numbers, and how many follow. Raises UsageError if there are none."""
     job_id = job_of(conn, trace_id)
-    text = documents.text(conn, job_id, normal(call.path))
+    text = documents.text(conn, job_id, normal(path))
     if text is None:
         paths = [document.path for document in documents.listed(conn, job_id)]
-        near = difflib.get_close_matches(normal(call.path)[:200], paths[:MAX_LISTED], 3, 0.5)
+        near = difflib.get_close_matches(normal(path)[:200], paths[:MAX_LISTED], 3, 0.5)
         hint = f"do you mean {' or '.join(near)}?" if near else "list_documents shows what there is"
-        raise UsageError(f"there is no document {call.path[:200]!r}: {hint}")
+        raise UsageError(f"there is no document {path[:200]!r}: {hint}")
     all_lines = documents.lines(text)
-    start = max(call.first_line, 1) - 1
-    shown = all_lines[start : start + min(max(call.lines, 1), MAX_LINES)]
+    start = max(first_line, 1) - 1
+    shown = all_lines[start : start + min(max(lines, 1), MAX_LINES)]
     if not shown:
-        raise UsageError(f"it has {len(all_lines)} lines: there is none from {call.first_line} on")
+        raise UsageError(f"it has {len(all_lines)} lines: there is none from {first_line} on")
     left = len(all_lines) - start - len(shown)
     body = "\n".join(f"{number}: {line}" for number, line in enumerate(shown, start + 1))
     return body + (f"\n({left} more lines)" if left else "")
 
 
-def search_documents(conn: sa.Connection, trace_id: int, call: SearchDocuments) -> str:
+def search_documents(conn: sa.Connection, trace_id: int, *, query: str, limit: int) -> str:
     """Passages of the job's documents by BM25, best first. Raises UsageError if the job has no documents."""
     job_id = job_of(conn, trace_id)
-    hits = passages_of(conn, job_id).search(call.query, min(max(call.limit, 1), MAX_HITS))
+    hits = passages_of(conn, job_id).search(query, min(max(limit, 1), MAX_HITS))
     if not hits:
         documents_in(documents.listed(conn, job_id), "")
         return "no passage has any of these words"
@@ -72,16 +71,16 @@ def search_documents(conn: sa.Connection, trace_id: int, call: SearchDocuments) 
     return "\n\n".join(shown)
 
 
-def grep_documents(conn: sa.Connection, trace_id: int, call: GrepDocuments) -> str:
+def grep_documents(conn: sa.Connection, trace_id: int, *, pattern: str, folder: str) -> str:
     """Lines of the job's documents that match. Raises UsageError if there are no documents."""
     job_id = job_of(conn, trace_id)
-    documents_in(documents.listed(conn, job_id), call.folder)
-    folder = normal(call.folder)
+    documents_in(documents.listed(conn, job_id), folder)
+    name = normal(folder)
     # PostgreSQL's matcher can be interrupted at any time, also where a pattern would take for ever: see `consult`.
     values = {
         "job": job_id,
-        "folder": f"{folder}/" if folder else "",
-        "pattern": postgres_pattern(call.pattern),
+        "folder": f"{name}/" if name else "",
+        "pattern": postgres_pattern(pattern),
         "max_chars": MAX_MATCH_CHARS,
         "max_matches": MAX_MATCHES + 1,
     }

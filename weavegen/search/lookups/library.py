@@ -10,7 +10,6 @@ import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.errors import UsageError
-from weavegen.kernel.lookups import FindTools, PastRequests, Preferences, ReadRequest, ReadTool
 from weavegen.search.index import rank_texts
 from weavegen.store import requests, tools
 
@@ -19,17 +18,17 @@ MAX_TEXT_CHARS = 1_200
 """Longer texts of an answer are cut."""
 
 
-def read_request(conn: sa.Connection, trace_id: int, call: ReadRequest) -> str:
+def read_request(conn: sa.Connection, trace_id: int, *, number: int) -> str:
     """The current text of a request. Raises UsageError."""
-    row = requests.load(conn, call.number)
+    row = requests.load(conn, number)
     return _json(_fields(row, "objective", "requirements", "constraints", "revision"))
 
 
-def past_requests(conn: sa.Connection, trace_id: int, call: PastRequests) -> str:
+def past_requests(conn: sa.Connection, trace_id: int, *, query: str, number: int | None, limit: int) -> str:
     """Requests other than `number` by BM25, with their outcomes."""
-    past = sql.run(conn, "store/past_requests", other=call.number).all()
+    past = sql.run(conn, "store/past_requests", other=number).all()
     texts = [" ".join([row.objective, *row.requirements, row.result or ""]) for row in past]
-    best = [past[position] for position, _ in rank_texts(call.query, texts, min(call.limit, MAX_RESULTS))]
+    best = [past[position] for position, _ in rank_texts(query, texts, min(limit, MAX_RESULTS))]
     return _json(
         [
             _fields(row, "number", "status", "tools")
@@ -39,29 +38,28 @@ def past_requests(conn: sa.Connection, trace_id: int, call: PastRequests) -> str
     )
 
 
-def preferences(conn: sa.Connection, trace_id: int, call: Preferences) -> str:
+def preferences(conn: sa.Connection, trace_id: int, *, user: str, query: str, number: int | None, limit: int) -> str:
     """What a user has said in requests other than `number`: by BM25 first, then the newest."""
-    limit = min(call.limit, MAX_RESULTS)
-    said = sql.run(conn, "store/user_statements", user=call.user, other=call.number).scalars()
-    sayings = list(dict.fromkeys(said))
-    best = [sayings[position] for position, _ in rank_texts(call.query, sayings, limit)]
+    limit = min(limit, MAX_RESULTS)
+    sayings = list(dict.fromkeys(sql.run(conn, "store/user_statements", user=user, other=number).scalars()))
+    best = [sayings[position] for position, _ in rank_texts(query, sayings, limit)]
     newest = [saying for saying in sayings if saying not in best]
     return _json([_short(saying) for saying in [*best, *newest][:limit]])
 
 
-def find_tools(conn: sa.Connection, trace_id: int, call: FindTools) -> str:
+def find_tools(conn: sa.Connection, trace_id: int, *, query: str, limit: int) -> str:
     """Tools of the library by BM25 over their names, signatures and descriptions (their docstrings)."""
     rows = tools.rows(conn)
     texts = [f"{row.name} {row.signature} {row.description}" for row in rows]
-    best = rank_texts(call.query, texts, min(call.limit, MAX_RESULTS))
+    best = rank_texts(query, texts, min(limit, MAX_RESULTS))
     return _json([_tool(rows[position]) for position, _ in best])
 
 
-def read_tool(conn: sa.Connection, trace_id: int, call: ReadTool) -> str:
+def read_tool(conn: sa.Connection, trace_id: int, *, name: str) -> str:
     """A tool of the library with its source. Raises UsageError."""
-    for row in tools.rows(conn, [call.name]):
+    for row in tools.rows(conn, [name]):
         return _json(_tool(row) | {"source": row.source, "tests": row.tests, "evaluator": row.evaluator})
-    raise UsageError(f"the library has no tool {call.name!r:.80}")
+    raise UsageError(f"the library has no tool {name!r:.80}")
 
 
 def _tool(row: Any) -> dict[str, Any]:
