@@ -1,2 +1,0 @@
--- What came of candidates that were tried.
-select * from trials where candidate_id = any(:ids)
