@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 from tests.support import ROOT
 from tests.support.installation import Installation, installed
 from tests.support.trl import PYTHON
+from weavegen.evaluator.rubrics import WILL_RUN
 from weavegen_nano import WEIGHTS
 
 pytestmark = pytest.mark.timeout(600)  # the time of the first test includes its fixtures
@@ -170,3 +171,47 @@ def test_a_prompt_keeps_the_bos_token_of_each_message() -> None:
     done = subprocess.run([PYTHON, "-c", CHATML], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [True, True]
+
+
+BALANCED = """
+import json, sys
+from collections import Counter
+from pathlib import Path
+import pyarrow as pa
+import pyarrow.parquet as pq
+from weavegen.training.plan import TunePlan
+from weavegen.training.tune import asked, labels
+
+RAN = "Does this block run without errors?"
+table = [{"question": RAN, "type": "action", "label": n % 5 > 0} for n in range(50)]
+table += [{"question": RAN, "type": "evaluation", "label": True}] * 20
+table += [{"question": "Did it win?", "type": "action", "label": n < 3} for n in range(4)]
+table += [{"question": "Is it only ever true?", "type": "action", "label": True}] * 9
+folder = Path(sys.argv[1], "verifier", "data")
+folder.mkdir(parents=True)
+pq.write_table(pa.Table.from_pylist(table), folder / "one.parquet")
+found = {}
+for balance in (False, True):
+    rows = labels(TunePlan(model="", data=sys.argv[1], out="", balance=balance))
+    counts = Counter((row["question"], row["label"]) for row in rows)
+    found[str(balance)] = sorted([*key, count] for key, count in counts.items())
+few = labels(TunePlan(model="", data=sys.argv[1], out="", balance=True, most=7))
+kinds = {(r["question"], r["type"]): asked(r) for r in table}
+json.dump([found, len(few), [[*key, value] for key, value in kinds.items()]], sys.stdout)
+"""
+
+
+def test_labels_are_balanced_and_asked_as_the_evaluator_asks(tmp_path: Path) -> None:
+    done = subprocess.run([PYTHON, "-c", BALANCED, tmp_path], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found, few, kinds = json.loads(done.stdout)
+    ran, won, always = "Does this block run without errors?", "Did it win?", "Is it only ever true?"
+    assert found["False"] == [[won, False, 1], [won, True, 3], [ran, False, 10], [ran, True, 60], [always, True, 9]]
+    assert found["True"] == [[won, False, 1], [won, True, 1], [ran, False, 10], [ran, True, 10]]
+    assert few == 7
+    assert kinds == [
+        [ran, "action", [ran, WILL_RUN]],
+        [ran, "evaluation", [ran]],
+        [won, "action", [won]],
+        [always, "action", [always]],
+    ]
