@@ -9,7 +9,6 @@ the same file. Steps are numbered from 1; `extra` has the block's index.
 """
 
 import contextlib
-import datetime
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -55,13 +54,13 @@ def text(source: Source, trace: int) -> Iterator[str]:
     agent = known(agent | {"tool_definitions": tool_definitions(row) or None})
     head = {"schema_version": VERSION, "session_id": root, "trajectory_id": root, "agent": agent}
     rest = {"notes": NOTES, "final_metrics": row["final_metrics"], "extra": row["extra"]}
-    yield from trajectory(head, steps(source, row, "main", refs), rest)
+    yield from trajectory(head, steps(source, trace, "main", refs), rest)
     yield ', "subagent_trajectories": ['
     for number, subagent in enumerate(subagents):
         yield ",\n" if number else "\n"
         about = {"final_metrics": {}, "extra": subagent.extra}
         yield from trajectory(
-            head | {"trajectory_id": refs[subagent.name]}, steps(source, row, subagent.name, refs), about
+            head | {"trajectory_id": refs[subagent.name]}, steps(source, trace, subagent.name, refs), about
         )
         yield "}"
     yield "]}\n"
@@ -106,30 +105,24 @@ def code_tool(type: BlockType) -> Object:
     return {"type": "function", "function": {"name": type, "description": about, "parameters": parameters}}
 
 
-def steps(source: Source, trace: Any, subagent: str, refs: dict[str, str]) -> Iterator[Object]:
+def steps(source: Source, trace: int, subagent: str, refs: dict[str, str]) -> Iterator[Object]:
     """The steps of a subagent, without their numbers."""
     before: Object | None = None
-    for row in blocks(source.conn, "atif-blocks", trace["id"], subagent=subagent):
+    for row in blocks(source.conn, "atif-blocks", trace, subagent=subagent):
         if row.type == BlockType.TOOL and before and "tool_calls" in before and "observation" not in before:
             before["observation"] = {"results": answers(before["tool_calls"], row._mapping)}
             continue
         if before:
             yield before
-        before = make_step(row._mapping, trace, refs)
+        before = make_step(row._mapping, refs)
     if before:
         yield before
 
 
-def make_step(row: Any, trace: Any, refs: dict[str, str]) -> Object:
+def make_step(row: Any, refs: dict[str, str]) -> Object:
     """A block as a step without its number. `refs`: the trajectories of subagents by name."""
-    type = BlockType(row["type"])
-    by_user = type in (BlockType.BOOTSTRAP, BlockType.USER)
-    by_agent = not by_user and (row["block_size"] is not None or type is BlockType.OPTION)
-    step: Object = {
-        "timestamp": datetime.datetime.fromtimestamp(row["timestamp"], datetime.UTC).isoformat(),
-        "source": "user" if by_user else "agent" if by_agent else "system",
-        "message": row["body"],
-    }
+    type, step = BlockType(row["type"]), dict(row["step"])
+    by_agent = step["source"] == "agent"
     if type is BlockType.OPTION and row["question"] is not None:
         step["message"] = render_label(Label(row["question"], row["answer"], row["probability"])).strip()
     call = f"block-{row['index']}"
@@ -144,8 +137,6 @@ def make_step(row: Any, trace: Any, refs: dict[str, str]) -> Object:
         step["observation"] = {"results": [result]}
     if by_agent and row["metrics"]:
         step["metrics"] = row["metrics"]
-    if trace["fork_at"] is not None and row["index"] < trace["fork_at"]:
-        step["is_copied_context"] = True
     return step | {"extra": row["extra"]}
 
 

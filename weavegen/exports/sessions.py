@@ -22,7 +22,7 @@ def text(source: Source, trace: int) -> Iterator[str]:
     begin = {"type": "session", "harness": "weavegen", "id": f"weavegen-trace-{trace}", "trace_id": trace}
     about = known({name: row[name] for name in ABOUT})
     yield encoded(begin | {"name": f"{row['job']}: trace {trace}"} | about) + "\n"
-    for step in atif.steps(source, row, "main", {}):
+    for step in atif.steps(source, trace, "main", {}):
         for message in messages(step, row["model"]):
             yield encoded({"type": "message", "message": known(message)}) + "\n"
 
