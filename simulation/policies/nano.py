@@ -140,12 +140,10 @@ def _orientation(now: Practice) -> Pools:
             ('The top line of the screen says "Modified".', "nano holds something that is not in the file yet."),
             ("The view compares the saved file, so I save first.", "Before I mend anything else I save."),
         )
+    typed = " and ".join(json.dumps([line]) for line in now.new) or "none"
     return (
         (f"The first place to mend is at line {now.line}.", f"Down to line {now.line} the file is right."),
-        (
-            f"Lines to cut there: {now.old}, to type: {len(now.new)}.",
-            "The crux is to cut and type the right lines.",
-        ),
+        (f"Lines to cut there: {now.old}. Lines to type there: {typed}.",),
         ("I mend this place only, for line numbers change.", "One place in a tick, then I look again."),
     )
 

@@ -1,8 +1,8 @@
-"""The policy for bootstraps/tictactoe.py: plays well most of the time, and makes the mistakes that models make."""
+"""The policy for bootstraps/tictactoe.py and tictactoe_tournament.py: plays well, with a model's mistakes."""
 
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from simulation.policies import board as game
 from simulation.policies import generic, judge
@@ -12,7 +12,7 @@ from simulation.policies.situation import Situation
 MOVES = {"careless": 0.15, "taken": 0.03, "taken_unchecked": 0.03}
 """Rates per action: a random free cell; a taken cell; a taken cell without a check before. Otherwise the best move."""
 
-_BOOTSTRAP = "from bootstraps.tictactoe_server import"
+_BOOTSTRAPS = ("from bootstraps.tictactoe_server import", "from bootstraps import tournament_server")
 _ROW = re.compile(r"^\d ([XO-]) \| \d ([XO-]) \| \d ([XO-])$", re.MULTILINE)
 _CELL = re.compile(r"^\s*cell = (\d)\b|\bmove\((\d)\)", re.MULTILINE)
 _VIEW = """titles = [view["title"] for view in self.observation_views]
@@ -34,6 +34,20 @@ class Game:
     board: str
     me: str
     over: bool
+    number: int = field(default=1, repr=False)
+    """Number of this game; above 1 only in a tournament."""
+    games: int = field(default=0, repr=False)
+    """Games of the tournament; 0 if it is none."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether no move is left in this game."""
+        return self.over or not game.free(self.board)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another game follows this one."""
+        return self.number < self.games
 
     def best(self) -> int:
         """The best cell to take."""
@@ -52,7 +66,7 @@ class Game:
 
 def knows(situation: Situation) -> bool:
     """Whether the trace's bootstrap starts the game's server."""
-    return bool(situation.type) and _BOOTSTRAP in situation.prompt
+    return bool(situation.type) and any(text in situation.prompt for text in _BOOTSTRAPS)
 
 
 def observed(situation: Situation) -> Game | None:
@@ -62,7 +76,9 @@ def observed(situation: Situation) -> Game | None:
         me = re.search(r"\bI play ([XO])\b", text)
         if len(rows) == 3 and me:
             cells = "".join(game.EMPTY if mark == "-" else mark for row in rows for mark in row)
-            return Game(cells, me[1], "The game is over" in text)
+            place = re.search(r"\bGame (\d+) of (\d+)\b", text)
+            number, games = (int(place[1]), int(place[2])) if place else (1, 0)
+            return Game(cells, me[1], "The game is over" in text, number, games)
     return None
 
 
@@ -111,18 +127,8 @@ def _cell(source: str) -> int | None:
 
 
 def _action(now: Game, again: bool, chance: random.Random) -> Callback:
-    if now.over or not game.free(now.board):
-        return Callback(
-            "action",
-            "return_the_result",
-            (
-                'results = get_state()["results"]',
-                'assert results, "Has the server recorded a result?"',
-                'self.return_to_caller({"result": results[0]})',
-                "return results[0]",
-            ),
-            chance.choice(["Return the result to the caller", "Report how the game ended"]),
-        )
+    if now.ended:
+        return _after_the_game(now, chance)
     if again:
         wish = [cell for _, cell in game.ranked(now.board, now.me)]
         return Callback(
@@ -159,9 +165,38 @@ def _action(now: Game, again: bool, chance: random.Random) -> Callback:
     return Callback("action", f"take_cell_{cell}", tuple(lines), f"{verb} cell {cell}")
 
 
+def _after_the_game(now: Game, chance: random.Random) -> Callback:
+    """Begin the tournament's next game, or return to the caller."""
+    if now.goes_on:
+        lines: tuple[str, ...] = (
+            'game = next_game() if get_state()["over"] else get_state()',
+            'assert not game["over"], "Is the next game open?"',
+            "return f\"game {game['game']} of {game['games']}\"",
+        )
+        return Callback("action", "begin_the_next_game", lines, chance.choice(["Begin the next game", "Go on"]))
+    if now.games:
+        lines = (
+            'assert is_last_game_over(), "Is the last game over?"',
+            "count = len(beaten(results(pairings, moves)))",
+            'self.return_to_caller({"beaten": count})',
+            "return count",
+        )
+        return Callback("action", "return_the_count", lines, "Return how many opponents are beaten")
+    lines = (
+        'results = get_state()["results"]',
+        'assert results, "Has the server recorded a result?"',
+        'self.return_to_caller({"result": results[0]})',
+        "return results[0]",
+    )
+    titles = ["Return the result to the caller", "Report how the game ended"]
+    return Callback("action", "return_the_result", lines, chance.choice(titles))
+
+
 def _evaluation(now: Game, cell: int | None) -> Callback:
     lines: tuple[str, ...]
-    if now.over:
+    if now.over and now.goes_on:
+        lines, name, title = ('return not get_state()["over"]',), "next_game_is_open", "Is the next game open?"
+    elif now.over:
         lines, name, title = ("return self.completed",), "result_returned", "Has the result reached the caller?"
     elif cell is None:
         lines = ('return "lost" not in get_state()["results"]',)
@@ -188,7 +223,14 @@ def _completing(now: Game, mark: str) -> str:
 def _orientation(now: Game, chance: random.Random) -> str:
     them = game.other(now.me)
     seen = f"I hold the cells {_marks(now, now.me)}, the opponent holds {_marks(now, them)}."
-    if now.over or not game.free(now.board):
+    if now.ended and now.goes_on:
+        plan = (
+            ("The board says that the game is over.", "No move is left: this game has ended."),
+            (f"It was game {now.number} of {now.games}.", f"Game {now.number} of {now.games} is done."),
+            ("So I begin the next game.", "The next step: begin the next game."),
+        )
+        return f"\n{seen} {compose(chance, plan)}"
+    if now.ended:
         plan = (
             ("The board says that the game is over.", "No move is left: this game has ended."),
             (
@@ -221,6 +263,8 @@ def _orientation(now: Game, chance: random.Random) -> str:
 
 
 def _expectation(now: Game, cell: int | None, chance: random.Random) -> str:
+    if now.over and now.goes_on:
+        return f"\nIf it worked, the view shows game {now.number + 1} of {now.games}, and it is my turn."
     if now.over:
         return "\nIf the result was accepted, this subagent counts as completed, and nothing is left to do."
     where = "a cell that was free" if cell is None else f"cell {cell}"
@@ -256,7 +300,9 @@ def _backtrack(now: Game, chance: random.Random) -> str:
         (" give the opponent a line for nothing.", " waste a move on a cell that matters little."),
         ("I take it back.", "It has not been carried out, so nothing is lost."),
     )
-    wish = "Returning the result" if now.over or not game.free(now.board) else f"Taking cell {now.best()}"
+    wish = f"Taking cell {now.best()}"
+    if now.ended:
+        wish = "Beginning the next game" if now.goes_on else "Returning the result"
     return f"{compose(chance, pools)} {wish} serves better."
 
 
@@ -273,8 +319,8 @@ def log_odds(situation: Situation) -> float:
 def _cost(now: Game, source: str) -> float:
     """Log odds that a move loses: 0 for the best move."""
     returns = "return_to_caller(" in source
-    if now.over or not game.free(now.board):
-        return 0.0 if returns else 5.0
+    if now.ended:
+        return 0.0 if ("next_game(" in source if now.goes_on else returns) else 5.0
     cell = _cell(source)
     if returns or cell is None:
         return 6.0 if returns else 0.5

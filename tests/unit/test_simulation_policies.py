@@ -32,6 +32,7 @@ def bootstrap(name: str) -> str:
 PAGE = 'Page 1 of 2 of "A Walk":\n\nThe path to the mill has forty steps of grey stone.'
 VIEWS = {
     "tictactoe": OPEN,
+    "tictactoe_tournament": f"Game 1 of 2, against random. I play X. It is my turn.\n{OPEN}",
     "conversation": (
         "Channel lobby, the newest messages last, with their times in UTC:\n"
         "[1, 2026-01-02 09:59] me: Hello!\n[2, 2026-01-02 10:00] Kim, answering 1: Grass: green\n\n"
