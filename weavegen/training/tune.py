@@ -72,13 +72,13 @@ def loading(plan: TunePlan) -> dict[str, Any]:
 def options(plan: TunePlan, method: str) -> dict[str, Any]:
     """The arguments that all TRL configurations share."""
     shared = trainer_options(Path(plan.out), plan.batch, plan.epochs, plan.rates[method], plan.seed)
-    shared |= {
+    return shared | {
         "warmup_steps": 0.1,
         "bf16": plan.bf16 and torch.cuda.is_available(),
         "use_cpu": not torch.cuda.is_available(),
         "logging_steps": 10,
+        "gradient_checkpointing": plan.gradient_checkpointing,  # TRL's default is True
     }
-    return shared | ({"gradient_checkpointing": True} if plan.gradient_checkpointing else {})
 
 
 def supervised(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> SFTTrainer:
