@@ -154,8 +154,10 @@ BEGINNINGS = {
 """What the program puts before statements that are not whole."""
 ENDS = dict.fromkeys(("audit/sql/live", "audit/sql/sampled", "store/sql/fork_copied_steps"), "select 1")
 """What comes after them, if they are only a beginning."""
+SETTINGS = ("limit_time", "more_memory", "only_read")
 COMMANDS = {
-    f"store/sql/{name}" for name in ("analyze_view", "drop_tables", "drop_trigger", "drop_view", "refresh_view")
+    f"store/sql/{name}"
+    for name in (*SETTINGS, "analyze_view", "drop_tables", "drop_trigger", "drop_view", "refresh_view")
 }
 """Statements that PostgreSQL does not prepare."""
 

@@ -73,7 +73,7 @@ def read(conn: sa.Connection) -> Iterator[Metric]:
     began = time.perf_counter()
     conn.rollback()
     sql.run(conn, "store/only_read")
-    sql.run(conn, "store/limit_time", milliseconds=int(QUERY_TIMEOUT_SECONDS * 1000))
+    reports.limit_time(conn, QUERY_TIMEOUT_SECONDS)
     yield InfoMetricFamily("weavegen_build", "The running version.", {"version": __version__})
     metrics = list(database(conn))
     yield from metrics

@@ -135,6 +135,11 @@ class Troubles:
     """Steps that were claimed more than once; None: counting them took too long."""
 
 
+def limit_time(conn: sa.Connection, seconds: float) -> None:
+    """Limit the time of each statement until the transaction ends."""
+    conn.execute(sql.load("store/limit_time", milliseconds=str(int(seconds * 1000))))
+
+
 MAX_SAMPLED_TRACES = 1_000
 """Traces that the share of kept tokens is read from. In a larger job they are evenly spread over it."""
 
@@ -147,7 +152,7 @@ def troubles(conn: sa.Connection, job: JobRow, seconds: float = 5.0) -> Troubles
     parameters = {"job": job.id, "begun": max(1, job.traces - job.queued), "most": MAX_SAMPLED_TRACES}
     try:
         with conn.begin():
-            sql.run(conn, "store/limit_time", milliseconds=int(seconds * 1000))
+            limit_time(conn, seconds)
             return Troubles(*sql.run(conn, "store/job_losses", **parameters).one())
     except sa.exc.OperationalError as error:
         if not isinstance(error.orig, psycopg.errors.QueryCanceled):

@@ -19,6 +19,7 @@ from weavegen.kernel.settings import check_json
 from weavegen.kernel.steps import LookUpResult
 from weavegen.search.lookups import corpus, documents, library
 from weavegen.search.lookups.corpus import TIMEOUT_SECONDS
+from weavegen.store import reports
 
 TOOLS: dict[str, Callable[..., str]] = {
     tool.__name__: tool
@@ -58,7 +59,7 @@ def consult(db: sa.Engine, trace_id: int, tool: str, arguments: Mapping[str, Any
         call = msgspec.structs.asdict(msgspec.convert(arguments, prompts.arguments(tool)))
         with db.connect() as conn:
             sql.run(conn, "store/only_read")
-            sql.run(conn, "store/limit_time", milliseconds=int(TIMEOUT_SECONDS * 1000))
+            reports.limit_time(conn, TIMEOUT_SECONDS)
             output = TOOLS[tool](conn, trace_id, **call)
     except (UsageError, msgspec.ValidationError) as error:
         return LookUpResult(success=False, output=f"{tool}: {error}")

@@ -1,2 +1,2 @@
--- Limits the time of each statement until the transaction ends.
-select set_config('statement_timeout', cast(cast(:milliseconds as bigint) as text), true)
+-- Limits the time of each statement until the transaction ends. Not by set_config, which the reader's role may not call.
+set local statement_timeout = {milliseconds}

@@ -1,2 +1,2 @@
--- Until the transaction ends: so much memory for a sort.
-select set_config('work_mem', '64MB', true)
+-- Sorts in more memory until the transaction ends. Not by set_config, which the reader's role may not call.
+set local work_mem = '64MB'

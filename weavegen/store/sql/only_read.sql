@@ -1,2 +1,2 @@
--- Forbids writing until the transaction ends.
-select set_config('transaction_read_only', 'on', true)
+-- Forbids writing until the transaction ends. Not by set_config, which the reader's role may not call.
+set transaction read only
