@@ -100,6 +100,19 @@ def test_react_and_weave(home: Installation, tmp_path: Path) -> None:
     assert home.cli("audit").returncode == 0
 
 
+def test_a_fork_has_the_task(home: Installation, tmp_path: Path) -> None:
+    job = run(home, "--harbor", write_task(tmp_path / "sum"), "--agent", "weave", "--ticks", "2", "--seed", "1")
+    [[trace, at]] = home.sql(
+        "select t.id, max(b.index) from traces t join blocks b on b.trace_id = t.id where t.job_id = :job group by 1",
+        job=job,
+    )
+    forked = home.cli("fork", trace, "--at", at)
+    assert forked.returncode == 0, forked.stderr
+    [[fork]] = home.sql("select max(id) from jobs")
+    assert home.cli("watch", fork).returncode == 0
+    assert rewards(home, fork) == [0.0]
+
+
 def test_mcp_server_of_a_task_runs_in_its_image(home: Installation, tmp_path: Path) -> None:
     server = (ROOT / "tests" / "support" / "mcp_stdio.py").read_text()
     table = (

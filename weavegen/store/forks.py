@@ -156,7 +156,7 @@ def enqueue(
     """Write a job with `n` queued forks. Returns its id and theirs. Raises UsageError for wrong settings."""
     parent = sql.run(conn, "store/fork_parent", trace=cut.trace_id).one()
     job = parent._asdict()
-    of_trace = {column: job.pop(column) for column in ("job_id", "bootstrap_id", "params")}
+    of_trace = {column: job.pop(column) for column in ("job_id", "bootstrap_id", "harbor_task_id", "params")}
     job |= {
         "name": name or f"fork of trace {cut.trace_id} at {cut.at}",
         "seed": seed,
