@@ -300,9 +300,10 @@ def _backtrack(now: Game, chance: random.Random) -> str:
         (" give the opponent a line for nothing.", " waste a move on a cell that matters little."),
         ("I take it back.", "It has not been carried out, so nothing is lost."),
     )
-    wish = f"Taking cell {now.best()}"
-    if now.ended:
+    if now.ended:  # then there is no best cell
         wish = "Beginning the next game" if now.goes_on else "Returning the result"
+    else:
+        wish = f"Taking cell {now.best()}"
     return f"{compose(chance, pools)} {wish} serves better."
 
 

@@ -16,7 +16,7 @@ from simulation.policies import dialogue, tictactoe
 from simulation.policies.dialogue import Conversation
 from simulation.policies.situation import read
 from tests.support import ROOT
-from tests.support.policies import BOOTSTRAP, OPEN, PREFIX, TO_WIN, WRITTEN, base, drafts, is_fine, odds
+from tests.support.policies import BOOTSTRAP, OPEN, PREFIX, TO_WIN, WON, WRITTEN, base, drafts, is_fine, odds, view
 from weavegen.agents.dialogue import task_of
 from weavegen.agents.funsearch import Task, code_blocks, prompt_of
 from weavegen.agents.islands import Program
@@ -29,6 +29,7 @@ def bootstrap(name: str) -> str:
     return (ROOT / "bootstraps" / f"{name}.py").read_text()
 
 
+ENDS = (WON, view("XOXXOOOXX", "The game is over: drawn."))
 PAGE = 'Page 1 of 2 of "A Walk":\n\nThe path to the mill has forty steps of grey stone.'
 VIEWS = {
     "tictactoe": OPEN,
@@ -101,6 +102,18 @@ def test_many_candidates_are_legal_and_equal_seeds_give_equal_candidates(name: s
         elif type is not BlockType.OBSERVATION_INFERENCE:
             assert isinstance(statements[0], ast.FunctionDef)
             assert len(statements) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        *(("tictactoe", end) for end in ENDS),
+        *(("tictactoe_tournament", f"Game {n} of 2, against random.\n{end}") for n in (1, 2) for end in ENDS),
+    ],
+)
+@pytest.mark.parametrize("type", WRITTEN)
+def test_blocks_after_a_game_are_legal(name: str, shown: str, type: BlockType) -> None:
+    assert sum(is_fine(type, body) for body in drafts(type, shown, 20, bootstrap=source(name))) >= 10
 
 
 @pytest.mark.parametrize("name", VIEWS)
