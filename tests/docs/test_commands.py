@@ -46,6 +46,7 @@ NOT_RUN = {
 """Commands that are not run, by program or by full text, with the reason."""
 ELSEWHERE = {
     "python -m tests.compat": "needs the files of another project",
+    "python -m bench.windows": "needs PyTorch, which .venv-trl has, and takes minutes",
     "python -m bench": "takes minutes, and needs an idle machine; make bench",
     "weavegen eval": "takes minutes; tests/tuning/test_tuning.py",
     "weavegen improve": "needs PyTorch; tests/tuning/test_improve.py",
