@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kombu import pools
+
 from weavegen import config
 from weavegen.services import fleet
 from weavegen.store.session import engine, single
@@ -35,6 +37,8 @@ def installation(folder: Path, **environ: str) -> Iterator[config.Config]:
         finally:
             engine().dispose()
             fleet.down(settings)
+            # This process may start the same installation again, with the same address of Redis.
+            pools.reset()  # type: ignore[no-untyped-call]
     finally:
         engine.cache_clear()
         single.cache_clear()

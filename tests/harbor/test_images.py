@@ -13,7 +13,7 @@ from weavegen.harbor.verifier import image_of, task_files
 from weavegen.kernel.harbor import HarborTask
 from weavegen.sandbox import images
 
-SLOW = FILES["environment/Dockerfile"] + "RUN sleep 3\n"
+SLOW = FILES["environment/Dockerfile"] + "RUN sleep 10\n"
 
 
 def prepared(world: World, place: Path, dockerfile: str) -> tuple[HarborTask, Path]:
