@@ -8,7 +8,7 @@
 # mounts (docs/deploy.md lists what weavegen itself needs), and use this machine's network and certificates.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export CONTAINERS_CONF=$PWD/tests/image/containers.conf
+. scripts/containers.sh
 
 usage() {
     sed -n 's/^#   //p' scripts/debian.sh >&2
@@ -17,24 +17,15 @@ usage() {
 
 # image SUITE PACKAGES: the name of an image with a minimal Debian and these packages, which is made if it is missing.
 image() {
-    local root name
+    local name
     name=weavegen-test-$1:$(cksum <<<"$2" | cut -d' ' -f1)
-    if ! podman image exists "$name"; then
-        root=$(mktemp -d)
-        mmdebstrap --quiet --variant=minbase --include="$2" "$1" "$root/root.tar" >&2
-        podman import --quiet --change 'ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' \
-            "$root/root.tar" "$name" >/dev/null
-        rm -rf "$root"
-    fi
+    podman image exists "$name" || import_debian "$name" "$1" "$2"
     echo "$name"
 }
 
 # run IMAGE USER SCRIPT: a script in a container that has the repository at /repository.
 run() {
-    local options=() variable folder
-    for folder in /etc/ssl/certs /usr/local/share/ca-certificates; do
-        [ ! -d "$folder" ] || options+=(--volume "$folder:$folder:ro")
-    done
+    local options=("${certificates[@]}") variable
     for variable in SSL_CERT_FILE PIP_CERT PIP_DEFAULT_TIMEOUT; do
         [ -z "${!variable:-}" ] || options+=(--env "$variable")
     done

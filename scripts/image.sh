@@ -12,7 +12,7 @@ name=image venv=${COMPOSE_VENV:-.venv-compose} size="30 MB"
 packages=(podman-compose==1.6.0)
 unwanted=()
 . scripts/test_venv.sh
-export CONTAINERS_CONF=$PWD/tests/image/containers.conf
+. scripts/containers.sh
 
 # Whether the image is here or can be fetched.
 available() {
@@ -22,28 +22,14 @@ available() {
 # build NAME OPTIONS...: from images that are here. A RUN step in a chroot has this machine's network, and with this
 # machine's certificates pip and apt trust the same servers.
 build() {
-    local folder log options=()
-    for folder in /etc/ssl/certs /usr/local/share/ca-certificates; do
-        [ ! -d "$folder" ] || options+=(--volume "$folder:$folder:ro")
-    done
+    local log
     log=$(mktemp)
-    if ! podman build --isolation chroot --pull=never --layers "${options[@]}" --tag "$@" >"$log" 2>&1; then
+    if ! podman build --isolation chroot --pull=never --layers "${certificates[@]}" --tag "$@" >"$log" 2>&1; then
         tail -n 20 "$log" >&2
         rm -f "$log"
         fail "podman could not build $1"
     fi
     rm -f "$log"
-}
-
-# base_stand_in NAME: a Debian 12 with its Python 3.11.
-base_stand_in() {
-    local root
-    root=$(mktemp -d)
-    mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,python-is-python3,ca-certificates \
-        bookworm "$root/root.tar" || fail "mmdebstrap could not make a Debian 12"
-    podman import --quiet --change 'ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' \
-        "$root/root.tar" "$1" >/dev/null
-    rm -rf "$root"
 }
 
 case ${1:-} in
@@ -56,7 +42,7 @@ build)
     base=$(sed -n 's/^FROM \(\S*\) AS build$/\1/p' deploy/Dockerfile)
     if ! available "$base"; then
         echo "image: no registry has $base: a minimal Debian 12 stands in for it"
-        base_stand_in "$base"
+        import_debian "$base" bookworm python3,python3-venv,python-is-python3,ca-certificates
     fi
     echo "image: building weavegen:latest; the first time takes some minutes and 1.2 GB"
     build weavegen:latest --file deploy/Dockerfile .
