@@ -53,5 +53,5 @@ quietly try weavegen down
 
 mkdir -p "$dist"
 cp "$folder"/dist/* "$dist"
-(cd "$dist" && sha256sum "weavegen-$version"* | tee "weavegen-$version.sha256")
+(cd "$dist" && sha256sum "weavegen-$version"{.tar.gz,-*.whl} | tee "weavegen-$version.sha256")
 echo "release: $dist/ is ready. To publish: git tag v$version, then twine upload $dist/weavegen-$version{.tar.gz,-py3-none-any.whl}"
