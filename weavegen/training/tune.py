@@ -83,7 +83,7 @@ def options(plan: TunePlan, method: str) -> dict[str, Any]:
 
 def supervised(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> SFTTrainer:
     """SFT on blocks after their prompts, and on answers after their questions."""
-    examples = [example(words, row["prompt"], row["completion"], plan.window) for row in rows(plan, "sft")[: plan.most]]
+    examples = [example(words, row["prompt"], row["completion"], plan.window) for row in rows(plan, "sft")]
     for row in labels(plan):
         for question in asked(row):
             prompt = question_suffix(row["context"], question)
@@ -99,7 +99,7 @@ def whole(method: str, plan: TunePlan, model: Any, words: Any, adapter: LoraConf
     read only.
     """
     examples = []
-    for row in rows(plan, method)[: plan.most]:
+    for row in rows(plan, method):
         ids = row["tokens"] if method == "trajectories" else words(row["text"])["input_ids"]
         labels = row["masks"] if method == "trajectories" else ids
         for start in range(0, len(ids), plan.window):
@@ -132,7 +132,7 @@ def sft_trainer(
 
 def labels(plan: TunePlan) -> list[Row]:
     """Rows of the export `verifier`; with `plan.balance` as many with the answer yes as no, for each question."""
-    table = rows(plan, "verifier")
+    table = every_row(plan, "verifier")
     if plan.balance:
         sides: dict[tuple[str, bool], list[Row]] = {}
         for row in table:
@@ -175,7 +175,7 @@ the others."""
 def compared(method: str, plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> Any:
     """A TRL trainer that tokenises its examples itself."""
     trainer, config, completions, others = COMPARED[method]
-    prompts = ((texts(words, row, plan.window, *completions), row) for row in rows(plan, method)[: plan.most])
+    prompts = ((texts(words, row, plan.window, *completions), row) for row in rows(plan, method))
     data = Dataset.from_list([text | {name: row[name] for name in others} for text, row in prompts])
     args = config(**options(plan, method), beta=plan.beta, max_length=plan.window)
     return trainer(model=model, args=args, train_dataset=data, processing_class=words, peft_config=adapter)
@@ -190,6 +190,11 @@ def texts(words: Any, row: Row, window: int, *completions: str) -> Row:
 
 
 def rows(plan: TunePlan, format: str) -> list[Row]:
+    """At most `plan.most` rows of an export, in a random order."""
+    return every_row(plan, format)[: plan.most]
+
+
+def every_row(plan: TunePlan, format: str) -> list[Row]:
     """The rows of an export, in a random order."""
     files = sorted((Path(plan.data) / format / "data").glob("*.parquet"))
     table = [row for file in files for row in pq.read_table(file).to_pylist()]
