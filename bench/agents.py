@@ -8,14 +8,14 @@ BENCH_TOKENS the budget.
 import os
 from pathlib import Path
 
-import sqlalchemy as sa
 from rich.console import Console
 
 from bench.bars import Figure, table
 from bench.installation import home, installation
 from weavegen.cli import watch
+from weavegen.database import Statement
 from weavegen.engine import enqueueing
-from weavegen.store.session import engine
+from weavegen.store.session import database
 
 AGENTS = ("weave", "react")
 TRACES = int(os.environ.get("BENCH_TRACES", "24"))
@@ -56,8 +56,8 @@ def run(console: Console) -> list[Figure]:
                     file, n=TRACES, seed=1, agent=agent, settings={"sampled_tokens": TOKENS, "steps": 1000}
                 )
                 watch.show(job, stderr=True)
-                with engine().connect() as conn:
-                    totals = conn.execute(sa.text(SUMS), {"job": job}).one()
+                with database().connect() as conn:
+                    totals = conn.execute(Statement(SUMS), {"job": job}).one()
                 failed += totals.failed
                 rows.append(
                     [

@@ -13,18 +13,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
-import sqlalchemy as sa
 from rich.console import Console
-from sqlalchemy.engine import make_url
 
 from bench.bars import Figure, table
 from bench.generator import fill
 from bench.installation import home
 from tests.support.sample_corpus import Question, questions
 from weavegen import config
+from weavegen.database import Statement
 from weavegen.services import postgres, schema
 from weavegen.store import urls
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 from weavegen.store.views import refresh as refresh_views
 
 BLOCKS = 1_000_000
@@ -72,10 +71,10 @@ def database() -> Iterator[str]:
 
 def refreshed(console: Console, url: str) -> list[Figure]:
     """How long a refresh of the materialised views takes: the first, and another with little new data."""
-    engine = make_engine(url)
-    with engine.connect() as conn:
+    db = pooled(url)
+    with db.connect() as conn:
         first, again = ({refresh.view: refresh for refresh in refresh_views(conn)} for _ in range(2))
-        size = sa.text("select pg_total_relation_size(cast(:name as regclass))")
+        size = Statement("select pg_total_relation_size(cast(:name as regclass))")
         rows = [
             (
                 name,
@@ -86,7 +85,7 @@ def refreshed(console: Console, url: str) -> list[Figure]:
             )
             for name, refresh in first.items()
         ]
-    engine.dispose()
+    db.close()
     console.print(table("\nMaterialised views", ("view", "rows", "first, s", "again, s", "MB"), rows))
     return [
         Figure(
@@ -100,7 +99,7 @@ def refreshed(console: Console, url: str) -> list[Figure]:
 
 def asked(console: Console, url: str) -> list[Figure]:
     """How long each question takes for the role that can only read. Its plan is saved to a file."""
-    reader = make_url(url).set(drivername="postgresql", username=urls.READER)
+    reader = urls.reader_url(config.load(), url)
     rows: list[tuple[object, ...]] = []
     waited: list[tuple[float, int]] = []
     PLANS.mkdir(parents=True, exist_ok=True)
@@ -109,11 +108,11 @@ def asked(console: Console, url: str) -> list[Figure]:
     for question in questions():
         times = []
         for _ in range(REPEATS):  # each in a session of its own, as in `weavegen sql`
-            with psycopg.connect(reader.render_as_string(hide_password=False), autocommit=True) as conn:
+            with psycopg.connect(reader, autocommit=True) as conn:
                 began = time.perf_counter()
                 count = len(conn.execute(question.query.encode()).fetchall())
                 times.append(1000 * (time.perf_counter() - began))
-        with psycopg.connect(reader.render_as_string(hide_password=False), autocommit=True) as conn:
+        with psycopg.connect(reader, autocommit=True) as conn:
             keep_plan(conn, question)
         rows.append((f"{question.number}. {question.title}", count, times[0], statistics.median(times)))
         waited.append((statistics.median(times), question.number))

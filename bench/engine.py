@@ -12,15 +12,15 @@ from collections import Counter
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
-import sqlalchemy as sa
 from rich.console import Console
 
 from bench.bars import Figure, table
 from bench.installation import home, installation
 from weavegen import config
+from weavegen.database import Statement
 from weavegen.engine import enqueueing
 from weavegen.services import processes
-from weavegen.store.session import engine
+from weavegen.store.session import database
 
 ACTIVE = 32
 TRACES = 96
@@ -74,16 +74,16 @@ def measure(console: Console, settings: config.Config) -> list[Figure]:
     wall = time.monotonic() - began
     spent = cpu(settings)
     spent.subtract(before)
-    with engine().connect() as conn:
-        rate = float(conn.execute(sa.text(SUSTAINED), {"job": loaded}).scalar_one())
+    with database().connect() as conn:
+        rate = float(conn.execute(Statement(SUSTAINED), {"job": loaded}).scalar_one())
         blocks = conn.execute(
-            sa.text("select sum(blocks)::float from traces where job_id = :job"), {"job": loaded}
+            Statement("select sum(blocks)::float from traces where job_id = :job"), {"job": loaded}
         ).scalar_one()
-        by_type = [tuple(row) for row in conn.execute(sa.text(PER_BLOCK), {"job": alone})]
+        by_type = [tuple(row) for row in conn.execute(Statement(PER_BLOCK), {"job": alone})]
         for name, job in (("one trace alone", alone), (f"{ACTIVE} traces at once", loaded)):
             rows = [
                 [row.kind, row.n, *(float(value or 0) for value in row[2:])]
-                for row in conn.execute(sa.text(BY_KIND), {"job": job})
+                for row in conn.execute(Statement(BY_KIND), {"job": job})
             ]
             columns = ("step", "n", "hop", "model", "environment", "own work")
             console.print(table(f"\nWhere a step's time goes, ms, {name}", columns, rows))
@@ -104,10 +104,10 @@ def play(n: int) -> int:
     """Have `n` games played to the end. Returns the job's id."""
     orders = enqueueing.orders([enqueueing.BOOTSTRAPS / "tictactoe.py"], n)
     job = enqueueing.enqueue(traces=orders, seed=1, settings={"ticks": 12}, check=False)
-    query = sa.text("select 1 from traces where job_id = :job and status in ('queued', 'running') limit 1")
+    query = Statement("select 1 from traces where job_id = :job and status in ('queued', 'running') limit 1")
     while True:
         time.sleep(0.25)
-        with engine().connect() as conn:
+        with database().connect() as conn:
             if conn.execute(query, {"job": job}).first() is None:
                 return job
 

@@ -14,14 +14,14 @@ from pathlib import Path
 import httpx2
 import numpy as np
 import pyarrow.parquet as pq
-import sqlalchemy as sa
 from rich.console import Console
 
 from bench.bars import Figure, table
 from bench.installation import home, installation
 from weavegen.cli import watch
+from weavegen.database import Statement
 from weavegen.engine import enqueueing
-from weavegen.store.session import engine
+from weavegen.store.session import database
 
 TRACES = int(os.environ.get("BENCH_TRACES", "4"))
 TICKS = 3
@@ -39,8 +39,8 @@ def written(folder: Path, student: Path, *, seeded: bool) -> dict[Key, Tokens]:
     """The blocks that nano keeps, with their prompts, in the student's tokens."""
     with installation(folder, WEAVEGEN_MODEL="nano", OPENAI_BASE_URL=""):
         if not seeded:
-            with engine().begin() as conn:
-                conn.execute(sa.text("delete from examples"))
+            with database().begin() as conn:
+                conn.execute(Statement("delete from examples"))
         files = [enqueueing.BOOTSTRAPS / name for name in BOOTSTRAPS]
         watch.show(enqueueing.enqueue(*files, n=TRACES, seed=7, settings={"ticks": TICKS}), stderr=True)
         order = ["export", "--format", "sft", "--student", str(student), "--where", WHERE, "--out", str(folder / "sft")]

@@ -12,17 +12,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
 from rich.console import Console
 
 from bench import generator
 from bench.bars import Figure, table
 from bench.installation import home
 from weavegen import config, exports
+from weavegen.database import Statement
 from weavegen.exports import write
 from weavegen.services import postgres, schema
 from weavegen.store import urls
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 
 BLOCKS = int(os.environ.get("WEAVEGEN_BENCH_BLOCKS", "100000"))
 SMALL, LARGE = 0.2, 1.0
@@ -61,12 +61,12 @@ def run(console: Console) -> list[Figure]:
             url = urls.database_url(settings)
             schema.upgrade(url)
             generator.fill(url, BLOCKS)
-            engine = make_engine(url, isolation_level="AUTOCOMMIT")
-            with engine.connect() as conn:
-                conn.execute(sa.text(REQUESTS))
-                conn.execute(sa.text("vacuum analyze"))
-                traces = conn.execute(sa.text("select max(id) from traces")).scalar_one()
-            engine.dispose()
+            db = pooled(url, autocommit=True)
+            with db.connect() as conn:
+                conn.execute(Statement(REQUESTS))
+                conn.execute(Statement("vacuum analyze"))
+                traces = conn.execute(Statement("select max(id) from traces")).scalar_one()
+            db.close()
             return measure(console, folder, traces)
         finally:
             postgres.stop(settings)
@@ -110,9 +110,9 @@ def alone(name: str, out: Path, share: float, traces: int) -> dict[str, Any] | N
 
 def main(name: str, out: str, where: str, limit: str) -> None:
     """Entry point of the process that `alone` starts: write one export and print its figures as JSON."""
-    engine = make_engine(urls.database_url(config.load()))
+    db = pooled(urls.database_url(config.load()))
     began, spent = time.perf_counter(), time.process_time()
-    with engine.connect() as conn:
+    with db.connect() as conn:
         written = write.export(
             conn,
             write.Export(

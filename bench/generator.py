@@ -19,7 +19,6 @@ import numpy as np
 import psycopg
 from numpy.typing import NDArray
 from psycopg import sql
-from sqlalchemy.engine import make_url
 
 from weavegen.errors import UsageError
 from weavegen.trace.blocks import Block, BlockType, Label
@@ -112,8 +111,7 @@ def fill(url: str, blocks: int, seed: int = 1) -> None:
     weavegen refresh). Some traces are queued and one is running, so no workers should be up. Raises UsageError if the
     database has jobs.
     """
-    place = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
-    with psycopg.connect(place) as conn:
+    with psycopg.connect(url) as conn:
         if conn.execute("select exists (select from jobs)").fetchone() != (False,):
             raise UsageError("the database is not empty: give one without jobs")
         superuser = conn.execute("select rolsuper from pg_roles where rolname = current_user").fetchone()
@@ -143,7 +141,7 @@ def fill(url: str, blocks: int, seed: int = 1) -> None:
         for table, last in corpus.last.items():
             if table not in ("prompts", "penalties"):
                 conn.execute("select setval(pg_get_serial_sequence(%s, 'id'), %s)", [table, max(1, last)])
-    with psycopg.connect(place, autocommit=True) as conn:
+    with psycopg.connect(url, autocommit=True) as conn:
         conn.execute("analyze")
 
 

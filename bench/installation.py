@@ -10,7 +10,7 @@ from kombu import pools
 
 from weavegen import config
 from weavegen.services import fleet
-from weavegen.store.session import engine, single
+from weavegen.store.session import database, single
 
 
 @contextmanager
@@ -35,12 +35,12 @@ def installation(folder: Path, **environ: str) -> Iterator[config.Config]:
         try:
             yield settings
         finally:
-            engine().dispose()
+            database().close()
             fleet.down(settings)
             # This process may start the same installation again, with the same address of Redis.
             pools.reset()  # type: ignore[no-untyped-call]
     finally:
-        engine.cache_clear()
+        database.cache_clear()
         single.cache_clear()
         os.environ.clear()
         os.environ |= before

@@ -10,16 +10,16 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import sqlalchemy as sa
 from rich.console import Console
 
 from bench.bars import Figure, table
 from bench.engine import cpu
 from bench.installation import home, installation
 from weavegen import config
+from weavegen.database import Statement
 from weavegen.engine import enqueueing
 from weavegen.store.jobs import Order
-from weavegen.store.session import engine, single
+from weavegen.store.session import database, single
 
 SIZES = {"100 kB": 100_000, "10 MB": 10_000_000}
 TRACES = 3
@@ -123,10 +123,8 @@ def run(console: Console) -> list[Figure]:
 def measure(console: Console, settings: config.Config) -> list[Figure]:
     orders = [Order("notes.py", BOOTSTRAP)] * (TRACES * len(SIZES))
     job = enqueueing.enqueue(traces=orders, seed=1, check=False)
-    with engine().connect() as conn:
-        ids = (
-            conn.execute(sa.text("select id from traces where job_id = :job order by id"), {"job": job}).scalars().all()
-        )
+    with database().connect() as conn:
+        ids = conn.execute(Statement("select id from traces where job_id = :job order by id"), {"job": job}).scalars()
     traces = {name: list(ids[number :: len(SIZES)]) for number, name in enumerate(SIZES)}
     for trace in ids:
         wait_for(SIZES["100 kB"], [trace])
@@ -134,12 +132,12 @@ def measure(console: Console, settings: config.Config) -> list[Figure]:
         for trace in traces[name]:
             lengthen(trace, size)
     with single().connect() as conn:
-        conn.execute(sa.text("vacuum analyze"))  # otherwise it would run during a turn
+        conn.execute(Statement("vacuum analyze"))  # otherwise it would run during a turn
     for name in SIZES:  # fill caches, and let retrieval build its index
         with blocked([trace for other in SIZES if other != name for trace in traces[other]]):
             time.sleep(TURN)
     with single().connect() as conn:
-        began = conn.execute(sa.text("select clock_timestamp()")).scalar_one()
+        began = conn.execute(Statement("select clock_timestamp()")).scalar_one()
     spent: dict[str, Counter[str]] = {name: Counter() for name in SIZES}
     wall = dict.fromkeys(SIZES, 0.0)
     ticks: Counter[str] = Counter()
@@ -159,12 +157,12 @@ def measure(console: Console, settings: config.Config) -> list[Figure]:
     done: dict[str, Counter[str]] = {name: Counter() for name in SIZES}
     for name in SIZES:
         last = state(traces[name])
-        with engine().connect() as conn:
+        with database().connect() as conn:
             values = {"traces": traces[name], "since": began, "paused": PAUSED}
-            for kind, n, average in conn.execute(sa.text(OWN), values):
+            for kind, n, average in conn.execute(Statement(OWN), values):
                 own[name][kind] = float(average)
                 done[name][kind] = n
-            searches = conn.execute(sa.text(FOUND), values).one()
+            searches = conn.execute(Statement(FOUND), values).one()
         console.print(
             f"{name}: {first[name][1] / TRACES / 1e3:,.0f} to {last[1] / TRACES / 1e3:,.0f} kB and "
             f"{last[2] / TRACES:,.0f} blocks a trace at the end; {ticks[name]} ticks; "
@@ -203,8 +201,8 @@ def state(traces: list[int]) -> tuple[int, int, int]:
     select sum(ticks)::int, sum(bytes)::int, sum(blocks)::int, max(coalesce(failure, ended_because)) from traces
     where id = any(:traces)
     """
-    with engine().connect() as conn:
-        *numbers, end = conn.execute(sa.text(query), {"traces": traces}).one()
+    with database().connect() as conn:
+        *numbers, end = conn.execute(Statement(query), {"traces": traces}).one()
     if end is not None:
         raise RuntimeError(f"a trace has ended: {end}")
     return numbers[0], numbers[1], numbers[2]
@@ -222,15 +220,15 @@ def wait_for(size: int, traces: list[int]) -> None:
 def lengthen(trace: int, size: int) -> None:
     """Copy the trace's own blocks to its end, between two ticks, up to `size` bytes."""
     while True:
-        with engine().begin() as conn:
-            conn.execute(sa.text("select 1 from traces where id = :trace for update"), {"trace": trace})
-            row = conn.execute(sa.text(TICK_BEGINS), {"trace": trace}).one_or_none()
+        with database().begin() as conn:
+            conn.execute(Statement("select 1 from traces where id = :trace for update"), {"trace": trace})
+            row = conn.execute(Statement(TICK_BEGINS), {"trace": trace}).one_or_none()
             if row is not None and row.bytes >= size:
                 return
             if row is not None:
                 values = {"trace": trace, "blocks": row.blocks, "tick": row.number, "bytes": size - row.bytes}
                 for statement in LENGTHEN:
-                    conn.execute(sa.text(statement), values)
+                    conn.execute(Statement(statement), values)
                 return
             if state([trace])[1] >= size:
                 return
@@ -240,6 +238,6 @@ def lengthen(trace: int, size: int) -> None:
 @contextmanager
 def blocked(traces: list[int]) -> Iterator[None]:
     """Keep these traces from advancing: results of their steps wait for the locks of their rows."""
-    with engine().begin() as conn:
-        conn.execute(sa.text("select 1 from traces where id = any(:traces) for update"), {"traces": traces})
+    with database().begin() as conn:
+        conn.execute(Statement("select 1 from traces where id = any(:traces) for update"), {"traces": traces})
         yield

@@ -7,15 +7,15 @@ BENCH_TRACES and BENCH_TICKS say how much is written, BENCH_CONTEXT how many tok
 
 import os
 
-import sqlalchemy as sa
 from rich.console import Console
 
 from bench.bars import Figure, table
 from bench.installation import home, installation
 from bench.search import AUC
 from weavegen.cli import watch
+from weavegen.database import Statement
 from weavegen.engine import enqueueing
-from weavegen.store.session import engine
+from weavegen.store.session import database
 
 TRACES = int(os.environ.get("BENCH_TRACES", "4"))
 """For each model and bootstrap."""
@@ -51,9 +51,9 @@ def run(console: Console) -> list[Figure]:
             own = {} if environ.get("WEAVEGEN_MODEL") else {"context": CONTEXT}
             job = enqueueing.enqueue(*files, n=TRACES, seed=5, settings=SETTINGS | own)
             watch.show(job, stderr=True)
-            with engine().connect() as conn:
-                totals = conn.execute(sa.text(FIGURES), {"job": job}).one()
-                opinion = conn.execute(sa.text(AUC), {"job": job}).one()
+            with database().connect() as conn:
+                totals = conn.execute(Statement(FIGURES), {"job": job}).one()
+                opinion = conn.execute(Statement(AUC), {"job": job}).one()
         failed += totals.failed
         rows.append(
             [

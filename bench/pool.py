@@ -12,16 +12,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import sqlalchemy as sa
 from rich.console import Console
 
 from bench.bars import Figure, table
 from bench.installation import home, installation
 from bench.long_trace import BOOTSTRAP
 from simulation.process import Process
+from weavegen.database import Statement
 from weavegen.engine import enqueueing
 from weavegen.store.jobs import Order
-from weavegen.store.session import engine
+from weavegen.store.session import database
 
 LIKE = "h100-70b-tp4"
 SLOTS = 64
@@ -97,10 +97,10 @@ def start(traces: int) -> None:
     More traces would get no slot for a while, because old traces go first.
     """
     enqueueing.enqueue(traces=[Order("notes.py", BOOTSTRAP)] * traces, seed=1, settings={}, check=False)
-    begun = sa.text("select count(distinct trace_id) from steps where kind = 'sample'")
+    begun = Statement("select count(distinct trace_id) from steps where kind = 'sample'")
     deadline = time.monotonic() + PATIENCE
     while True:
-        with engine().connect() as conn:
+        with database().connect() as conn:
             if conn.execute(begun).scalar_one() == traces:
                 return
         if time.monotonic() > deadline:
@@ -153,8 +153,8 @@ def death(console: Console, sims: Sequence[Sim]) -> list[Figure]:
     sims[0].start()
     spans["back, first 30 s"] = pace(30)
     spans["back, the next 60 s"] = pace(60)
-    with engine().connect() as conn:
-        failed = conn.execute(sa.text("select count(*) from traces where status = 'failed'")).scalar_one()
+    with database().connect() as conn:
+        failed = conn.execute(Statement("select count(*) from traces where status = 'failed'")).scalar_one()
     before = spans["before"][0]
     rows = [
         [name, got, f"{got / before:.2f}", made[0], statistics.fmean(made[1:])] for name, (got, made) in spans.items()
@@ -173,5 +173,5 @@ def death(console: Console, sims: Sequence[Sim]) -> list[Figure]:
 
 def sampled() -> float:
     """Tokens that all traces have sampled so far."""
-    with engine().connect() as conn:
-        return float(conn.execute(sa.text("select sum(sampled_tokens) from traces")).scalar_one())
+    with database().connect() as conn:
+        return float(conn.execute(Statement("select sum(sampled_tokens) from traces")).scalar_one())

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import sqlalchemy as sa
 from rich.console import Console
 
 from bench.bars import Figure, table
 from bench.installation import home, installation
 from bench.long_trace import BOOTSTRAP
 from tests.support.vllm_server import SCRIPT, Server
+from weavegen.database import Statement
 from weavegen.engine import enqueueing
 from weavegen.engine.prompt_assembly import Body, begun, question_prompt
 from weavegen.kernel import context, prompts
@@ -31,7 +31,7 @@ from weavegen.kernel.template import PLAIN
 from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Tokens, joined
 from weavegen.store.jobs import Order
-from weavegen.store.session import engine
+from weavegen.store.session import database
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import parse_trace, render_block, render_header
 
@@ -93,16 +93,16 @@ def record() -> tuple[list[str], list[WrittenBlock]]:
     """The rendered blocks of a trace, and the blocks that are measured."""
     with home() as folder, installation(folder):
         job = enqueueing.enqueue(traces=[Order("notes.py", BOOTSTRAP)], seed=1, settings={"blocks": LAST}, check=False)
-        over = sa.text("select status = 'ended' from traces where job_id = :job")
+        over = Statement("select status = 'ended' from traces where job_id = :job")
         while True:
             time.sleep(0.5)
-            with engine().connect() as conn:
+            with database().connect() as conn:
                 if conn.execute(over, {"job": job}).scalar_one():
                     break
-        with engine().connect() as conn:
-            texts = list(conn.execute(sa.text("select rendered from blocks order by index")).scalars())
+        with database().connect() as conn:
+            texts = list(conn.execute(Statement("select rendered from blocks order by index")).scalars())
             sampled = conn.execute(
-                sa.text(
+                Statement(
                     "select block_index, text from candidates c join blocks b on b.index = c.block_index "
                     "and b.type = c.type where c.round = 0 order by c.block_index, c.position"
                 )

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import psutil  # type: ignore[import-untyped]
-import sqlalchemy as sa
 from numpy.typing import NDArray
 from rank_bm25 import BM25Okapi
 from rich.console import Console
@@ -30,13 +29,13 @@ from bench import generator
 from bench.bars import Figure, table
 from bench.installation import home
 from weavegen import config, folders
+from weavegen.database import Connection, Database, Statement
 from weavegen.search import corpus_index, indexing
 from weavegen.search.corpus_index import Scope
-from weavegen.search.documents import psycopg_connection
 from weavegen.services import postgres, schema
 from weavegen.store import jobs, urls
 from weavegen.store.jobs import Order
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.query import Query, parse, words
 
@@ -54,7 +53,7 @@ BM25S_MEMORY = 14e9
 """Bytes. With less free memory, bm25s skips a million texts, because it holds all their words as lists."""
 TRACES = 100
 TYPES = (BlockType.ORIENTATION, BlockType.ACTION, BlockType.EVALUATION, BlockType.DEBUG, BlockType.ERROR)
-INSERT = sa.text(
+INSERT = Statement(
     "insert into blocks (trace_id, index, tick, subagent, type, body, rendered, timestamp, time_remaining,"
     " compiles, score, tags) values (:trace, :index, 1, 'main', :type, :body, '', 0, 0, true, 1.5, '{}')"
 )
@@ -115,7 +114,7 @@ def run(console: Console) -> list[Figure]:
 
 
 @contextmanager
-def corpus() -> Iterator[sa.Engine]:
+def corpus() -> Iterator[Database]:
     """An empty database with a hundred traces, in a folder of its own."""
     with home() as folder:
         before = dict(os.environ)
@@ -125,14 +124,14 @@ def corpus() -> Iterator[sa.Engine]:
         postgres.start(settings)
         try:
             schema.upgrade(urls.database_url(settings))
-            db = make_engine(urls.database_url(settings))
+            db = pooled(urls.database_url(settings))
             with db.begin() as conn:
                 for number in range(10):
                     orders = [Order("a.py", "x = 1")] * (TRACES // 10)
                     name = f"job {number}"
                     jobs.enqueue(conn, orders, name=name, agent="weave", model=None, seed=1, settings={}, version="0")
             yield db
-            db.dispose()
+            db.close()
         finally:
             postgres.stop(settings)
             os.environ.clear()
@@ -142,27 +141,27 @@ def corpus() -> Iterator[sa.Engine]:
 # ----------------------------------------------------------------------------------------- insertion
 
 
-def insert(console: Console, db: sa.Engine, stream: Iterator[Text]) -> Figure:
+def insert(console: Console, db: Database, stream: Iterator[Text]) -> Figure:
     """The index's cost per recorded block in ms: the queue, sealing and all merging."""
     spent: dict[bool, list[float]] = {True: [], False: []}
     for number, text in enumerate(islice(stream, SINGLE)):
         queued = number % 2 == 0
         with db.begin() as conn:
             if not queued:
-                conn.execute(sa.text("set local session_replication_role = replica"))
+                conn.execute(Statement("set local session_replication_role = replica"))
             began = time.perf_counter()
             conn.execute(INSERT, row(text))
             spent[queued].append(time.perf_counter() - began)
-            conn.execute(sa.text("set local session_replication_role = origin"))
+            conn.execute(Statement("set local session_replication_role = origin"))
             if not queued:
-                conn.execute(sa.text("insert into corpus_queue select max(id) from blocks"))
+                conn.execute(Statement("insert into corpus_queue select max(id) from blocks"))
     queueing = 1000 * (statistics.median(spent[True]) - statistics.median(spent[False]))
     indexing_seconds = waited = 0.0
     left = INSERTED - SINGLE
     while left:
         size = min(indexing.SEGMENT_BLOCKS[0], left)
         with db.begin() as conn:
-            conn.execute(INSERT, [row(text) for text in islice(stream, size)])
+            conn.execute_each(INSERT, [row(text) for text in islice(stream, size)])
         left -= size
         began = time.perf_counter()
         drain(db)
@@ -178,7 +177,7 @@ def insert(console: Console, db: sa.Engine, stream: Iterator[Text]) -> Figure:
     return Figure("insertion, all of the index's work a block", queueing + each, "ms", at_most=3)
 
 
-def drain(db: sa.Engine) -> None:
+def drain(db: Database) -> None:
     """Index all waiting blocks."""
     while True:
         with db.begin() as conn:
@@ -186,10 +185,10 @@ def drain(db: sa.Engine) -> None:
                 return
 
 
-def load(db: sa.Engine, stream: Iterator[Text]) -> None:
+def load(db: Database, stream: Iterator[Text]) -> None:
     """Write and index many blocks."""
     while batch := list(islice(stream, 50_000)):
-        with db.begin() as conn, psycopg_connection(conn).cursor() as cursor, cursor.copy(COPY) as into:
+        with db.begin() as conn, conn.cursor() as cursor, cursor.copy(COPY) as into:
             lines = io.StringIO()
             for text in batch:
                 values = row(text)
@@ -199,8 +198,8 @@ def load(db: sa.Engine, stream: Iterator[Text]) -> None:
                 )
             into.write(lines.getvalue())
         drain(db)
-    with db.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
-        conn.execute(sa.text("analyze"))
+    with db.with_autocommit(True).connect() as conn:
+        conn.execute(Statement("analyze"))
 
 
 # ------------------------------------------------------------------------------------------- queries
@@ -228,7 +227,7 @@ Engine = Callable[[Query], list[int]]
 """The numbers of the best texts for a query."""
 
 
-def ours(conn: sa.Connection) -> Engine:
+def ours(conn: Connection) -> Engine:
     def search(query: Query) -> list[int]:
         hits = corpus_index.search(conn, query, Scope(), least_score=LEAST, top_k=MOST)
         return [hit.id - 1 for hit in hits]
@@ -347,9 +346,9 @@ def timed(engine: Engine, asked: Sequence[str]) -> Timed:
     return Timed(statistics.median(spent), statistics.quantiles(spent, n=20)[-1], found)
 
 
-def warm(db: sa.Engine, seen: Sequence[Text], asked: Sequence[str]) -> Timed:
+def warm(db: Database, seen: Sequence[Text], asked: Sequence[str]) -> Timed:
     """weavegen's index, in a process that has answered queries before."""
-    with db.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
+    with db.with_autocommit(True).connect() as conn:
         timed(ours(conn), queries(seen, WARM, seed=8))
         return timed(ours(conn), asked)
 
@@ -360,7 +359,7 @@ def agreement(one: Timed, other: Timed) -> float:
     return 100 * statistics.fmean(len(a & b) / len(b) for a, b in pairs)
 
 
-def measure(console: Console, db: sa.Engine, seen: Sequence[Text]) -> list[Figure]:
+def measure(console: Console, db: Database, seen: Sequence[Text]) -> list[Figure]:
     """100,000 texts."""
     asked = queries(seen, QUERIES, seed=7)
     console.print("\nqueries such as  " + asked[0])
@@ -391,7 +390,7 @@ def measure(console: Console, db: sa.Engine, seen: Sequence[Text]) -> list[Figur
     ]
 
 
-def measure_large(console: Console, db: sa.Engine, seen: Sequence[Text]) -> list[Figure]:
+def measure_large(console: Console, db: Database, seen: Sequence[Text]) -> list[Figure]:
     """1,000,000 texts."""
     asked = queries(seen, QUERIES, seed=7)
     mine = warm(db, seen, asked)

@@ -8,16 +8,16 @@ bootstrap files, BENCH_WAYS the ways, BENCH_TRACES the games of each, BENCH_TOKE
 import os
 from pathlib import Path
 
-import sqlalchemy as sa
 from rich.console import Console
 
 from bench.agents import SUMS
 from bench.bars import Figure, in_percent, table
 from bench.installation import home, installation
 from weavegen.cli import watch
+from weavegen.database import Statement
 from weavegen.engine import enqueueing
 from weavegen.evaluator.evaluation import share
-from weavegen.store.session import engine
+from weavegen.store.session import database
 
 TRACES = int(os.environ.get("BENCH_TRACES", "80"))
 TOKENS = int(os.environ.get("BENCH_TOKENS", "3000"))
@@ -56,9 +56,9 @@ def run(console: Console) -> list[Figure]:
                 settings = {**WAYS[way], "sampled_tokens": TOKENS, "ticks": 12}
                 job = enqueueing.enqueue(file, n=TRACES, seed=11, settings=settings)
                 watch.show(job, stderr=True)
-                with engine().connect() as conn:
-                    totals = conn.execute(sa.text(SUMS), {"job": job}).one()
-                    opinion = conn.execute(sa.text(AUC), {"job": job}).one()
+                with database().connect() as conn:
+                    totals = conn.execute(Statement(SUMS), {"job": job}).one()
+                    opinion = conn.execute(Statement(AUC), {"job": job}).one()
                 failed += totals.failed
                 wins = round(float(totals.success) * TRACES)
                 won = share([True] * wins + [False] * (TRACES - wins))

@@ -4,8 +4,9 @@ from alembic import context
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
-from weavegen import config
+from weavegen import config, database
 from weavegen.store import tables, urls, views
+from weavegen.store.session import unpooled
 
 LOCK_TIMEOUT = "5s"
 """A migration that waits for a lock blocks all later queries, so it should rather fail and be tried again."""
@@ -27,11 +28,18 @@ def migrate(connection: Connection) -> None:
         connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))
         connection.execute(text(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'"))
         if not at_head() or leaving():
-            views.drop(connection)  # views read tables that may change
+            views.drop(below(connection))  # views read tables that may change
         context.run_migrations()
         if at_head():
-            tables.comment(connection)
-            views.install(connection)
+            tables.comment(below(connection))
+            views.install(below(connection))
+
+
+def below(connection: Connection) -> database.Connection:
+    """The connection of psycopg that SQLAlchemy uses, in the same transaction."""
+    own = connection.connection.driver_connection
+    assert isinstance(own, database.Connection)
+    return own
 
 
 def leaving() -> bool:
@@ -45,9 +53,10 @@ def at_head() -> bool:
 
 
 if context.is_offline_mode():
-    context.configure(url=database_url(), literal_binds=True)
+    context.configure(dialect_name="postgresql", literal_binds=True)
     with context.begin_transaction():
         context.run_migrations()
 else:
-    with create_engine(database_url(), poolclass=NullPool).connect() as connection:
+    creator = unpooled(database_url()).open
+    with create_engine("postgresql+psycopg://", creator=creator, poolclass=NullPool).connect() as connection:
         migrate(connection)

@@ -6,7 +6,7 @@ from tasks.app import app, config
 from tasks.worker import rescorer, worker
 from weavegen.engine import discord_bridge
 from weavegen.search import indexing
-from weavegen.store.session import engine as database
+from weavegen.store.session import database
 from weavegen.store.views import refresh_next
 
 INDEX_SECONDS = 3.0

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-import sqlalchemy as sa
 from psycopg import sql
 
 from tests.support.database import administration, copy_of
@@ -18,9 +17,10 @@ from tests.support.installation import Installation, installed
 from tests.support.rendering import render_trace
 from weavegen import config as configuration
 from weavegen.config import Config
+from weavegen.database import Database
 from weavegen.services import postgres, redis, schema
 from weavegen.store import urls
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 from weavegen.trace.blocks import SUCCESSORS
 from weavegen.trace.render import parse_trace
 
@@ -111,11 +111,11 @@ def database(config: Config, template: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def db(database: str) -> Iterator[sa.Engine]:
-    """A SQLAlchemy engine for the test's database."""
-    engine = make_engine(database)
-    yield engine
-    engine.dispose()
+def db(database: str) -> Iterator[Database]:
+    """The test's database, with connections."""
+    db = pooled(database)
+    yield db
+    db.close()
 
 
 @pytest.fixture(scope="session")

@@ -11,15 +11,15 @@ import time
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 from rich.console import Console, Group
 
 from tests.support import TICTACTOE
 from tests.support.installation import installed
 from weavegen.cli import top, watch
 from weavegen.cli.display import HarmlessConsole
+from weavegen.database import Connection
 from weavegen.store import urls
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 
 LARGEST = 60_000
 """The largest size of a picture in bytes."""
@@ -42,7 +42,7 @@ def save(console: Console, path: Path, title: str) -> None:
     sys.stdout.write(f"{path}: {len(svg)} bytes\n")
 
 
-def draw(conn: sa.Connection, job: int, folder: Path) -> None:
+def draw(conn: Connection, job: int, folder: Path) -> None:
     """Poll the job until it is well under way and has rates."""
     job_reader, fleet_reader = watch.JobReader(conn, job), top.FleetReader(conn)
     until = time.monotonic() + SECONDS
@@ -69,12 +69,12 @@ def pictures(folder: Path) -> None:
         job = int(installation.json("enqueue", TICTACTOE, "-n", "96", *words)["job"])
         installation.json("enqueue", TICTACTOE, "-n", "400", "--ticks", "20", "--name", "held")
         installation.json("pause", str(job + 1))
-        engine = make_engine(urls.database_url(installation.config))
-        with pytest.MonkeyPatch.context() as patch, engine.connect() as conn:
+        db = pooled(urls.database_url(installation.config))
+        with pytest.MonkeyPatch.context() as patch, db.connect() as conn:
             for name, value in installation.environ.items():
                 patch.setenv(name, value)
             draw(conn, job, folder)
-        engine.dispose()
+        db.close()
 
 
 if __name__ == "__main__":

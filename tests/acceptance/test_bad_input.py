@@ -133,13 +133,13 @@ def test_another_schema_version(installation: Installation, good: Path) -> None:
     def to(version: str) -> None:
         assert installation.cli("down").returncode == 0
         from weavegen.services import postgres
-        from weavegen.store.session import make_engine
+        from weavegen.store.session import pooled
 
         with postgres.running(installation.config) as url:
-            engine = make_engine(url)
-            with engine.begin() as conn:
-                conn.exec_driver_sql(f"update alembic_version set version_num = '{version}'")
-            engine.dispose()
+            db = pooled(url)
+            with db.begin() as conn:
+                conn.execute(f"update alembic_version set version_num = '{version}'")
+            db.close()
 
     to("9999")
     done = installation.cli("status")

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from tests.support import ROOT, TICTACTOE
 from tests.support.installation import Installation, kill
 from weavegen.cli import jobs as jobs_cli
 from weavegen.cli import operate
+from weavegen.database import Statement
 from weavegen.errors import UsageError
 from weavegen.services import fleet, model_server, processes
 from weavegen.store import jobs, urls
 from weavegen.store.jobs import Order
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 
 TRACES = 2
 TICKS = 2
@@ -74,10 +74,10 @@ def at_once(installation: Installation, command: Callable[..., object], *argumen
 
 
 def write(installation: Installation, query: str, **parameters: Any) -> None:
-    engine = make_engine(urls.database_url(installation.config))
-    with engine.begin() as conn:
-        conn.execute(sa.text(query), parameters)
-    engine.dispose()
+    db = pooled(urls.database_url(installation.config))
+    with db.begin() as conn:
+        conn.execute(Statement(query), parameters)
+    db.close()
 
 
 def events(installation: Installation, job: int) -> list[str]:
@@ -130,11 +130,11 @@ def test_a_job_is_retuned_while_it_runs(up: Installation) -> None:
 
 def enqueued(installation: Installation, source: str, n: int, **settings: Any) -> int:
     """A job that is written without a trial, with settings that may be invalid."""
-    engine = make_engine(urls.database_url(installation.config))
+    db = pooled(urls.database_url(installation.config))
     values: dict[str, Any] = {"name": "raw", "agent": "weave", "model": None, "seed": 5, "version": "9.9"}
-    with engine.begin() as conn:
+    with db.begin() as conn:
         job = jobs.enqueue(conn, [Order("a.py", source)] * n, **values, settings=settings)
-    engine.dispose()
+    db.close()
     return job
 
 

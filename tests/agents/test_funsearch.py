@@ -10,7 +10,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-import sqlalchemy as sa
 
 from simulation.policies.dialogue import Conversation
 from simulation.policies.funsearch import write
@@ -18,6 +17,7 @@ from tests.support.worker import Worker
 from weavegen import config as configuration
 from weavegen.cli.evolution import evolution
 from weavegen.config import Config
+from weavegen.database import Database, Statement
 from weavegen.errors import UsageError
 from weavegen.kernel.replay import Entry
 from weavegen.kernel.steps import Candidate, Execute, Executed, ProgramEvaluated, Sample, Step
@@ -44,7 +44,7 @@ def box() -> Iterator[Environment]:
 class Simulation:
     """Answers messages like the simulated model, and evaluates programs in the box."""
 
-    def __init__(self, db: sa.Engine, box: Environment) -> None:
+    def __init__(self, db: Database, box: Environment) -> None:
         self.db, self.box = db, box
 
     def answer(self, step: Step, journal: list[Entry]) -> Any:
@@ -53,14 +53,14 @@ class Simulation:
         assert isinstance(step, Sample)
         first, end = step.prompt.window
         with self.db.connect() as conn:
-            query = sa.text("select type, body from blocks where index >= :first and index < :end order by index")
+            query = Statement("select type, body from blocks where index >= :first and index < :end order by index")
             rows = conn.execute(query, {"first": first, "end": end}).all()
         conversation = Conversation([("assistant" if row.type == "assistant" else "user", row.body) for row in rows])
         texts = [write(conversation, step.seed, number) for number in range(step.n)]
         return [Candidate(text=text, finish_reason="stop", tokens=len(text) // 4) for text in texts]
 
 
-def search(db: sa.Engine, box: Environment, task: dict[str, Any], seed: int = 1) -> int:
+def search(db: Database, box: Environment, task: dict[str, Any], seed: int = 1) -> int:
     """Run a search to its end. Returns its trace."""
     worker = Worker(db)
     worker.world = Simulation(db, box)  # type: ignore[assignment]
@@ -71,11 +71,11 @@ def search(db: sa.Engine, box: Environment, task: dict[str, Any], seed: int = 1)
         )  # fmt: skip
     worker.run(worker.engine.start_queued())
     with db.connect() as conn:
-        [trace] = conn.execute(sa.text("select id from traces where status = 'ended'")).scalars()
+        [trace] = conn.execute(Statement("select id from traces where status = 'ended'")).scalars()
     return int(trace)
 
 
-def scores(db: sa.Engine, trace: int) -> list[float]:
+def scores(db: Database, trace: int) -> list[float]:
     """The best score after each generation."""
     with db.connect() as conn:
         rows = programs.of_trace(conn, trace)
@@ -88,7 +88,7 @@ def scores(db: sa.Engine, trace: int) -> list[float]:
 
 @pytest.mark.parametrize(("name", "first", "wanted"), [("bin_packing", -7.33, -1.0), ("cap_set", 16.0, 18.0)])
 def test_the_score_rises_and_the_best_is_never_lost(
-    db: sa.Engine, box: Environment, name: str, first: float, wanted: float
+    db: Database, box: Environment, name: str, first: float, wanted: float
 ) -> None:
     task = json.loads((TASKS / f"{name}.json").read_text()) | {"generations": 6, "islands": 2, "candidates": 6}
     trace = search(db, box, task)
@@ -96,11 +96,11 @@ def test_the_score_rises_and_the_best_is_never_lost(
     assert round(rising[0], 2) == first
     assert rising[-1] >= wanted
     with db.connect() as conn:
-        returned = conn.execute(sa.text("select returned from traces")).scalar_one()
+        returned = conn.execute(Statement("select returned from traces")).scalar_one()
         rows = {row.number: row for row in programs.of_trace(conn, trace)}
-        states = conn.execute(sa.text("select state from ticks where number > 0 order by number")).scalars().all()
+        states = conn.execute(Statement("select state from ticks where number > 0 order by number")).scalars()
         kept = conn.execute(
-            sa.text("select count(*) from programs p join candidates c on c.id = p.candidate_id")
+            Statement("select count(*) from programs p join candidates c on c.id = p.candidate_id")
         ).scalar_one()
     assert returned["score"] == max(row.score for row in rows.values() if row.score is not None)
     assert returned["source"] == rows[returned["program"]].source
@@ -119,7 +119,7 @@ def test_the_score_rises_and_the_best_is_never_lost(
 
 
 def test_the_command_shows_generations_ancestors_and_a_plot(
-    db: sa.Engine, database: str, box: Environment, tmp_path: Path, monkeypatch: Any, capsys: Any
+    db: Database, database: str, box: Environment, tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", database)
     task = json.loads((TASKS / "cap_set.json").read_text()) | {"generations": 3, "islands": 1, "candidates": 4}
@@ -143,7 +143,7 @@ def test_the_command_shows_generations_ancestors_and_a_plot(
         evolution(trace, svg=tmp_path / "no" / "such.svg", json=False)
 
 
-def test_a_restarted_tick_leaves_no_program_behind(db: sa.Engine, box: Environment) -> None:
+def test_a_restarted_tick_leaves_no_program_behind(db: Database, box: Environment) -> None:
     task = json.loads((TASKS / "cap_set.json").read_text()) | {"generations": 1, "islands": 1, "candidates": 3}
     trace = search(db, box, task)
     with db.begin() as conn:
@@ -152,7 +152,7 @@ def test_a_restarted_tick_leaves_no_program_behind(db: sa.Engine, box: Environme
     assert [(row.number, row.error is None) for row in rows] == [(0, True), (1, False)]
 
 
-def test_a_search_with_only_a_name_writes_the_rest(db: sa.Engine, box: Environment) -> None:
+def test_a_search_with_only_a_name_writes_the_rest(db: Database, box: Environment) -> None:
     task = {
         "name": "count_words", "description": "Count how often each word stands in a text.", "generations": 1,
         "islands": 1, "candidates": 2, "skeleton": 'def count_words(text: str) -> dict[str, int]:\n'
@@ -160,7 +160,7 @@ def test_a_search_with_only_a_name_writes_the_rest(db: sa.Engine, box: Environme
     }  # fmt: skip
     search(db, box, task)
     with db.connect() as conn:
-        returned = conn.execute(sa.text("select returned from traces")).scalar_one()
+        returned = conn.execute(Statement("select returned from traces")).scalar_one()
     function: dict[str, Any] = {}
     exec(returned["source"], function)
     assert function["count_words"]("a b a") == {"a": 2, "b": 1}

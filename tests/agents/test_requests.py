@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from simulation.policies import answer as judge
 from simulation.policies import dialogue
@@ -19,6 +18,7 @@ from simulation.policies.situation import read
 from tests.support.worker import Worker, scalar
 from weavegen import cli
 from weavegen import config as configuration
+from weavegen.database import Database, Statement
 from weavegen.engine import tool_requests
 from weavegen.errors import ModelError, UsageError
 from weavegen.kernel.steps import Candidate, Execute, LookUp, Sample, Score, Step, ToolCalled, ToolSaved, YesNo
@@ -35,14 +35,14 @@ S = RequestStatus
 
 
 @pytest.fixture
-def here(db: sa.Engine, database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[sa.Engine]:
+def here(db: Database, database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     """The database as this process's own, for the functions of weavegen/engine/tool_requests.py."""
     monkeypatch.setenv("DATABASE_URL", database)
     monkeypatch.setenv("WEAVEGEN_USER", "kim")
-    session.engine.cache_clear()
+    session.database.cache_clear()
     yield db
-    session.engine().dispose()
-    session.engine.cache_clear()
+    session.database().close()
+    session.database.cache_clear()
 
 
 class Simulation(Worker):
@@ -51,7 +51,7 @@ class Simulation(Worker):
     `says` replaces the texts of the execution stage, in order.
     """
 
-    def __init__(self, db: sa.Engine, says: list[str] | None = None) -> None:
+    def __init__(self, db: Database, says: list[str] | None = None) -> None:
         super().__init__(db)
         self.says = says
         self.world = self  # type: ignore[assignment]
@@ -92,7 +92,7 @@ class Simulation(Worker):
         first, end = step.prompt.window
         query = "select type, body from blocks where trace_id = :t and index >= :a and index < :b order by index"
         with self.db.connect() as conn:
-            rows = conn.execute(sa.text(query), {"t": self.held.trace_id, "a": first, "b": end}).all()
+            rows = conn.execute(Statement(query), {"t": self.held.trace_id, "a": first, "b": end}).all()
         roles = {"assistant": "assistant", "system": "system"}
         conversation = Conversation([(roles.get(row.type, "user"), row.body) for row in rows])
         if self.says and conversation.system.startswith("You carry out a request"):
@@ -120,7 +120,7 @@ class Simulation(Worker):
 
 
 @pytest.fixture
-def simulation(here: sa.Engine) -> Iterator[Simulation]:
+def simulation(here: Database) -> Iterator[Simulation]:
     worker = Simulation(here)
     yield worker
     worker.close()
@@ -341,7 +341,7 @@ def test_a_failed_trace_fails_its_request_and_a_retry_starts_it_again(simulation
     ]  # fmt: skip
 
 
-def test_cancelling_a_job_cancels_its_request(here: sa.Engine) -> None:
+def test_cancelling_a_job_cancels_its_request(here: Database) -> None:
     number = tool_requests.create("How warm is it?")
     job = tool_requests.show(number).request.job_id
     assert job is not None
@@ -350,15 +350,15 @@ def test_cancelling_a_job_cancels_its_request(here: sa.Engine) -> None:
     assert history(number)[-1] == ("status", S.CANCELED)
 
 
-def test_changes_that_nobody_read_are_recorded_too(here: sa.Engine) -> None:
+def test_changes_that_nobody_read_are_recorded_too(here: Database) -> None:
     number = tool_requests.create("How warm is it?")
     over = {"success": False, "error": "it reached its limit of 50 steps", "result": "half of it"}
     query = (
         "update traces set status = 'ended', started_at = '2026-01-01 10:00Z', finished_at = '2026-01-01 11:00Z',"
-        " ended_because = 'returned', returned = :returned"
+        " ended_because = 'returned', returned = cast(:returned as jsonb)"
     )
     with here.begin() as conn:
-        conn.execute(sa.text(query).bindparams(sa.bindparam("returned", type_=sa.JSON)), {"returned": over})
+        conn.execute(Statement(query), {"returned": over})
     shown = tool_requests.show(number)
     assert [(one.status, one.at.hour) for one in shown.changes[1:]] == [(S.IN_PROGRESS, 10), (S.FAILED, 11)]
     assert shown.changes[-1].reason == "it reached its limit of 50 steps"
@@ -391,13 +391,13 @@ def test_the_state_of_a_request_follows_from_its_trace(
     assert reason in found.reason
 
 
-def test_only_legal_transitions_are_made(here: sa.Engine) -> None:
+def test_only_legal_transitions_are_made(here: Database) -> None:
     for before, after in itertools.product(S, S):
         with here.begin() as conn:
             number = store.insert(conn, store.RequestSpec("How warm is it?"), "kim")
             question = "Which?" if before is S.WAITING_FEEDBACK else None
             conn.execute(
-                sa.text("update requests set status = :status, question = :question where id = :id"),
+                Statement("update requests set status = :status, question = :question where id = :id"),
                 {"status": before, "question": question, "id": number},
             )
             row = store.load(conn, number)
@@ -414,7 +414,7 @@ def test_only_legal_transitions_are_made(here: sa.Engine) -> None:
 # --------------------------------------------------------------------------------------------- the library
 
 
-def test_versions_and_uses_of_tools(here: sa.Engine) -> None:
+def test_versions_and_uses_of_tools(here: Database) -> None:
     number = tool_requests.create("How warm is it?")
     trace = tool_requests.show(number).request.trace_id
     assert trace is not None
@@ -444,7 +444,7 @@ def test_versions_and_uses_of_tools(here: sa.Engine) -> None:
     assert not consult(here, trace, "read_tool", {"name": "none"}).success
 
 
-def test_the_best_matching_tool_comes_first(here: sa.Engine) -> None:
+def test_the_best_matching_tool_comes_first(here: Database) -> None:
     number = tool_requests.create("How warm is it?")
     trace = tool_requests.show(number).request.trace_id
     assert trace is not None
@@ -485,7 +485,7 @@ BAD: list[tuple[list[str], str]] = [
 
 
 def test_bad_input_gives_a_one_line_error(
-    here: sa.Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Database, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tool_requests.create("How warm is it?")
     before = scalar(here, "select count(*) from request_changes")
@@ -503,7 +503,7 @@ def test_bad_input_gives_a_one_line_error(
 
 
 def test_the_commands_show_requests_and_tools(
-    here: sa.Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Database, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     number = tool_requests.create("How warm is it?\x1b[31m".replace("\x1b", "~"), constraints=["no [red]network[/red]"])
     trace = tool_requests.show(number).request.trace_id
@@ -534,7 +534,7 @@ def test_the_commands_show_requests_and_tools(
     assert "canceled" in run("request", "cancel", "1", "--reason", "enough")
 
 
-def test_invalid_requests_are_refused(here: sa.Engine) -> None:
+def test_invalid_requests_are_refused(here: Database) -> None:
     wrong: list[dict[str, Any]] = [
         {"objective": ""}, {"objective": "x\0"}, {"objective": "x", "user": "a\nb"},
         {"objective": "x", "seed": 2**70},

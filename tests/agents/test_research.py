@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from simulation.process import Process
-from tests.support.database import engine_of_copy
+from tests.support.database import database_of_copy
 from tests.support.templates import CHATML
 from tests.support.worker import Worker, scalar
 from weavegen.config import Config
+from weavegen.database import Connection, Database, Statement
 from weavegen.engine.document_folder import read_folder
 from weavegen.kernel import context
 from weavegen.kernel.steps import Candidate, LookUp, LookUpResult, Sample
@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def enqueue(db: sa.Engine, folder: Path | None, n: int = 1, **task: Any) -> int:
+def enqueue(db: Database, folder: Path | None, n: int = 1, **task: Any) -> int:
     source = json.dumps(TASK | task)
     with db.begin() as conn:
         job = jobs.enqueue(
@@ -60,7 +60,7 @@ def enqueue(db: sa.Engine, folder: Path | None, n: int = 1, **task: Any) -> int:
 class Reader:
     """A trace that calls the tools."""
 
-    def __init__(self, db: sa.Engine, folder: Path | None) -> None:
+    def __init__(self, db: Database, folder: Path | None) -> None:
         self.db, self.job = db, enqueue(db, folder)
         self.trace = int(scalar(db, "select id from traces where job_id = :job", job=self.job))
 
@@ -79,29 +79,29 @@ class Reader:
 
 
 @pytest.fixture(scope="module")
-def shared(config: Config, template: str) -> Iterator[sa.Engine]:
+def shared(config: Config, template: str) -> Iterator[Database]:
     """A database for the tests that only read."""
-    with engine_of_copy(config, template) as engine:
-        yield engine
+    with database_of_copy(config, template) as db:
+        yield db
 
 
 @pytest.fixture(scope="module")
-def reader(shared: sa.Engine, folder: Path) -> Reader:
+def reader(shared: Database, folder: Path) -> Reader:
     """A researcher that can read the folder."""
     return Reader(shared, folder)
 
 
-def write(db: sa.Engine, trace: int, index: int, body: str) -> None:
+def write(db: Database, trace: int, index: int, body: str) -> None:
     with db.begin() as conn:
         conn.execute(
-            sa.text(
+            Statement(
                 "insert into blocks (trace_id, index, tick, subagent, type, body, rendered, timestamp,"
                 " time_remaining, compiles, tags)"
                 " values (:trace, :index, 1, 'main', 'action', :body, :rendered, 0, 0, true, '{}')"
             ),
             {"trace": trace, "index": index, "body": body, "rendered": f"#startblock\n{body}\n#endblock\n"},
         )
-        conn.execute(sa.text("update traces set blocks = :n where id = :id"), {"n": index + 1, "id": trace})
+        conn.execute(Statement("update traces set blocks = :n where id = :id"), {"n": index + 1, "id": trace})
 
 
 class TestDocuments:
@@ -111,7 +111,7 @@ class TestDocuments:
         assert reader.ask("list_documents", folder="lamps/") == everything.split("\n", 1)[1]
         assert "no folder" in reader.refused("list_documents", folder="lamp")
 
-    def test_very_many(self, shared: sa.Engine) -> None:
+    def test_very_many(self, shared: Database) -> None:
         many = Reader(shared, None)
         with shared.begin() as conn:
             documents.save(conn, many.job, {f"{n % 3}/{n}.md": f"text {n % 50}" for n in range(1_000)})
@@ -172,7 +172,7 @@ class TestDocuments:
         said = consult(reader.db, hostile.trace, "grep_documents", {"pattern": pattern})
         assert said.success or "canceling statement" in said.output or "regular expression" in said.output
 
-    def test_documents_are_those_at_the_time_of_enqueueing(self, shared: sa.Engine, tmp_path: Path) -> None:
+    def test_documents_are_those_at_the_time_of_enqueueing(self, shared: Database, tmp_path: Path) -> None:
         (tmp_path / "a.md").write_text("three inches")
         reader = Reader(shared, tmp_path)
         (tmp_path / "a.md").write_text("four inches")
@@ -251,7 +251,7 @@ class TestSql:
 
 
 class TestCorpus:
-    def test_other_traces_are_found_but_not_its_own(self, shared: sa.Engine) -> None:
+    def test_other_traces_are_found_but_not_its_own(self, shared: Database) -> None:
         reader, other = Reader(shared, None), Reader(shared, None).trace
         for index in range(30):
             write(shared, reader.trace, index, f"lantern lantern {index}")
@@ -306,7 +306,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 class Researchers(Worker):
     """A worker whose model is the simulated server, and whose tools are real."""
 
-    def __init__(self, db: sa.Engine, url: str) -> None:
+    def __init__(self, db: Database, url: str) -> None:
         super().__init__(db)
         self.client = ModelClient(url, "EMPTY", None)
         self.length = self.client.length
@@ -324,7 +324,7 @@ class Researchers(Worker):
             sampled = self.sample(held.trace_id, step)
             result = sampled
 
-            def save(conn: sa.Connection) -> None:
+            def save(conn: Connection) -> None:
                 candidates.save(conn, held.trace_id, held.id, step, 0, sampled, [(None, None)])
 
         return self.engine.finish(held, StepStatus.DONE, save, result=result).messages
@@ -332,7 +332,7 @@ class Researchers(Worker):
     def sample(self, trace: int, step: Sample) -> list[Candidate]:
         query = "select type, body from blocks where trace_id = :trace and index >= :first order by index"
         with self.db.connect() as conn:
-            rows = conn.execute(sa.text(query), {"trace": trace, "first": step.prompt.window[0]}).all()
+            rows = conn.execute(Statement(query), {"trace": trace, "first": step.prompt.window[0]}).all()
         spoken = (context.spoken(BlockType(row.type), row.body, CHATML) for row in rows)
         prompt = "".join(spoken) + context.opening(BlockType.ASSISTANT, CHATML)
         answer = self.client.sample(
@@ -352,14 +352,14 @@ class Researchers(Worker):
 
 
 @pytest.mark.parametrize("prompt", ["general", "literature"])
-def test_researchers_run_in_parallel(db: sa.Engine, folder: Path, server: str, prompt: str) -> None:
+def test_researchers_run_in_parallel(db: Database, folder: Path, server: str, prompt: str) -> None:
     enqueue(db, folder, 4, prompt=prompt)
     worker = Researchers(db, server)
     worker.run(worker.engine.start_queued())
     with db.connect() as conn:
-        traces = conn.execute(sa.text("select * from traces order by id")).all()
-        notes = conn.execute(sa.text("select trace_id, detail from events where kind = 'status'")).all()
-        answers = "\n".join(conn.execute(sa.text("select body from blocks where type = 'tool'")).scalars())
+        traces = conn.execute(Statement("select * from traces order by id")).all()
+        notes = conn.execute(Statement("select trace_id, detail from events where kind = 'status'")).all()
+        answers = "\n".join(conn.execute(Statement("select body from blocks where type = 'tool'")).scalars())
     assert [trace.status for trace in traces] == ["ended"] * 4
     assert len({trace for trace, _ in worker.order[:4]}) == 4, "Do they run in parallel?"
     summaries = [trace.returned["summary"] for trace in traces]
@@ -376,7 +376,7 @@ def test_researchers_run_in_parallel(db: sa.Engine, folder: Path, server: str, p
     assert "lamps/wick.md:" in "".join(summaries)
 
 
-def test_the_caller_gets_nothing_that_the_researcher_read(db: sa.Engine, folder: Path, server: str) -> None:
+def test_the_caller_gets_nothing_that_the_researcher_read(db: Database, folder: Path, server: str) -> None:
     """A trace returns only its summary and its costs."""
     enqueue(db, folder)
     worker = Researchers(db, server)

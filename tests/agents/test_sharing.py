@@ -18,7 +18,7 @@ from weavegen.pool.http import Http
 from weavegen.pool.metrics import Metrics
 from weavegen.pool.served import address
 from weavegen.store import servers, urls
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 
 KEY = "sk-of-the-configured-servers"
 TRACES = 6
@@ -118,12 +118,12 @@ def test_the_ledger_equals_the_servers_counters(
 
 
 def test_groupings_of_the_ledger(pool: Installation, sims: list[Process], undisturbed: int) -> None:
-    engine = make_engine(urls.database_url(pool.config))
-    with engine.connect() as conn:
+    db = pooled(urls.database_url(pool.config))
+    with db.connect() as conn:
         [by_server], [by_owner], [by_job], [by_user] = (
             servers.usage(conn, by) for by in ("server", "owner", "job", "user")
         )
-    engine.dispose()
+    db.close()
     assert (by_server["server"], by_server["owner"]) == (sims[0].url, "grace")
     assert by_owner["owner"] == "grace"
     assert by_user["enqueued_by"] == "ada"

@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from tests.support import TICTACTOE
 from tests.support.bootstraps import ASKING, CALLING
 from tests.support.installation import Installation, installed
-from weavegen.audit.check import MAX_FINDINGS, Report, Scope
+from weavegen.audit.check import MAX_FINDINGS, Report, Scan, Scope
 from weavegen.audit.host import look
 from weavegen.audit.prove import CHECKS, audit, prove
 from weavegen.config import Config
+from weavegen.database import Database, Statement
 from weavegen.errors import UsageError
 from weavegen.sandbox.environment import Environment, remove
 from weavegen.services import fleet, processes
 from weavegen.store import urls
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 
 TASK = {
     "task": "Count the words of this: one two three",
@@ -36,7 +36,7 @@ class Corpus:
     """The traces of an installation, and the installation without its workers."""
 
     installation: Installation
-    db: sa.Engine
+    db: Database
     reports: list[Report]
     """Reports of audits while the workers ran."""
     running: list[int]
@@ -65,7 +65,7 @@ class Corpus:
 def corpus() -> Iterator[Corpus]:
     with installed() as installation:
         config = installation.config
-        db = make_engine(urls.database_url(config))
+        db = pooled(urls.database_url(config))
         file = installation.home / "calling.py"
         file.write_text(CALLING)
         rows = installation.home / "jobs.jsonl"
@@ -115,12 +115,12 @@ def corpus() -> Iterator[Corpus]:
             installation, db, reports, running, game=ids[2], call=ids[1], open=ids[0], talk=talk, task=task,
             asking=asking, asked=asked,
         )  # fmt: skip
-        db.dispose()
+        db.close()
 
 
-def one_row(db: sa.Engine, query: str, **values: Any) -> Any:
+def one_row(db: Database, query: str, **values: Any) -> Any:
     with db.connect() as conn:
-        return conn.execute(sa.text(query), values).one()
+        return conn.execute(Statement(query), values).one()
 
 
 def findings_by_check(report: Report) -> dict[str, int]:
@@ -151,15 +151,17 @@ def test_the_corpus_is_clean_and_every_check_has_seen_rows(corpus: Corpus) -> No
     assert any(one.looked_at for seen in corpus.reports for one in seen.outcomes if one.name == "host-processes")
 
 
-def test_the_audit_only_reads(corpus: Corpus) -> None:
+def test_the_audit_only_reads(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def rows(scan: Scan, *given: Any, **parameters: Any) -> Iterator[Any]:
+        shown = ("show transaction_read_only", "show transaction_isolation")
+        seen[:] = [scan.conn.execute(query).scalar_one() for query in shown]
+        return original(scan, *given, **parameters)
+
+    original = Scan.rows
+    monkeypatch.setattr(Scan, "rows", rows)
     with corpus.db.connect() as conn:
-        seen = []
-
-        @sa.event.listens_for(conn, "begin")
-        def begun(conn: sa.Connection) -> None:
-            seen.append(conn.execute(sa.text("show transaction_read_only")).scalar_one())
-            seen.append(conn.execute(sa.text("show transaction_isolation")).scalar_one())
-
         audit(conn, Scope(trace=corpus.game), 60)
     assert seen == ["on", "repeatable read"]
 
@@ -651,26 +653,26 @@ DAMAGE: dict[str, tuple[str, tuple[str, ...]]] = {
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damage_is_found_by_its_check(corpus: Corpus, damage: str) -> None:
     checks, statements = DAMAGE[damage]
-    with corpus.db.connect() as conn, conn.begin() as planting:
+    with corpus.db.connect() as conn:
         for statement in statements:
             text = statement.format(
                 g=corpus.game, c=corpus.call, r=corpus.open, t=corpus.talk, k=corpus.task, a=corpus.asking,
                 b=corpus.asked,
             )  # fmt: skip
-            assert conn.execute(sa.text(text)).rowcount != 0, text
+            assert conn.execute(Statement(text)).rowcount != 0, text
         report = prove(conn, Scope(), 3600, None)
-        planting.rollback()
+        conn.rollback()
     assert set(findings_by_check(report)) == set(checks.split()), [one.findings for one in report.outcomes if one.found]
 
 
 def test_a_tick_of_a_conversation_may_have_no_blocks(corpus: Corpus) -> None:
     """For example a tick of the toolsmith in which a stage only looks something up."""
     tick, step, counted = DAMAGE["a tick without blocks begins where none can"][1]
-    with corpus.db.connect() as conn, conn.begin() as planting:
+    with corpus.db.connect() as conn:
         for statement in (tick.replace("t.blocks + 1", "t.blocks"), step, counted):
-            conn.execute(sa.text(statement.format(t=corpus.talk)))
+            conn.execute(Statement(statement.format(t=corpus.talk)))
         report = prove(conn, Scope(), 3600, None)
-        planting.rollback()
+        conn.rollback()
     assert findings_by_check(report) == {}, [one.findings for one in report.outcomes if one.found]
 
 
@@ -680,17 +682,17 @@ def test_every_check_of_the_database_has_a_damage_case() -> None:
 
 
 def test_remarks_are_not_damage(corpus: Corpus) -> None:
-    with corpus.db.connect() as conn, conn.begin() as planting:
+    with corpus.db.connect() as conn:
         detail = "3 steps done again: steps 7 came out otherwise"
-        conn.execute(
-            sa.text("insert into events (trace_id, kind, detail) values (:trace, :kind, :detail)"),
+        conn.execute_each(
+            Statement("insert into events (trace_id, kind, detail) values (:trace, :kind, :detail)"),
             [
                 {"trace": corpus.game, "kind": "not isolated", "detail": "by the user's wish"},
                 {"trace": corpus.game, "kind": "environment rebuilt", "detail": detail},
             ],
         )
         report = prove(conn, Scope(), 3600, None)
-        planting.rollback()
+        conn.rollback()
     assert report.damage == 0
     remarks = {one.name: one.findings for one in report.outcomes if one.found}
     assert set(remarks) == {"isolation", "rebuilt"}
@@ -698,22 +700,22 @@ def test_remarks_are_not_damage(corpus: Corpus) -> None:
 
 
 def test_only_the_first_findings_are_kept_and_all_are_counted(corpus: Corpus) -> None:
-    with corpus.db.connect() as conn, conn.begin() as planting:
-        conn.execute(sa.text("update blocks set rendered = 'x'"))
+    with corpus.db.connect() as conn:
+        conn.execute(Statement("update blocks set rendered = 'x'"))
         report = prove(conn, Scope(), 3600, None)
-        planting.rollback()
+        conn.rollback()
     [rendered] = [one for one in report.outcomes if one.name == "rendered"]
     assert rendered.found == rendered.looked_at > len(rendered.findings) == MAX_FINDINGS
 
 
 def test_waiting_steps_are_damage_only_if_workers_could_take_them(corpus: Corpus) -> None:
-    with corpus.db.connect() as conn, conn.begin() as planting:
+    with corpus.db.connect() as conn:
         for statement in DAMAGE["a lease ran out and nobody noticed"][1]:
-            conn.execute(sa.text(statement.format(r=corpus.open)))
+            conn.execute(Statement(statement.format(r=corpus.open)))
         host = look(corpus.config)
         assert host.paused
         report = prove(conn, Scope(), 3600, host)
-        planting.rollback()
+        conn.rollback()
     assert report.damage == 0
     [leases] = [one for one in report.outcomes if one.name == "leases"]
     assert leases.found in (1, 2)  # lint and score run in parallel
@@ -729,11 +731,11 @@ def test_leftovers_on_this_host_are_found(corpus: Corpus) -> None:
     try:
         with corpus.db.connect() as conn:
             finished = "update traces set started_at = {0}, finished_at = {0} where status = 'ended'"
-            conn.execute(sa.text(finished.format(LONG_AGO)))
+            conn.execute(Statement(finished.format(LONG_AGO)))
             # A process of this host that died while it held a lease for a day.
             dead = f"{os.uname().nodename}:999999999"
             conn.execute(
-                sa.text(
+                Statement(
                     "update steps set status = 'running', claims = 1, worker = :dead, claimed_at = now(), "
                     "lease_until = now() + interval '1 day' "
                     "where trace_id = :r and status in ('ready', 'running') and kind <> 'work'"
@@ -776,12 +778,12 @@ def test_the_command(corpus: Corpus) -> None:
     assert len(short) == 3, short
     bytes_are = "update traces set bytes = bytes + :n where id = :g"
     with corpus.db.begin() as conn:
-        conn.execute(sa.text(bytes_are), {"n": 1, "g": corpus.game})
+        conn.execute(Statement(bytes_are), {"n": 1, "g": corpus.game})
     try:
         damaged = installation.cli("audit", "--all", "--no-host", "--grace", "3600", "--trace", str(corpus.game))
     finally:
         with corpus.db.begin() as conn:
-            conn.execute(sa.text(bytes_are), {"n": -1, "g": corpus.game})
+            conn.execute(Statement(bytes_are), {"n": -1, "g": corpus.game})
     assert damaged.returncode == 1, damaged.stderr
     assert "damage: trace-counters" in damaged.stdout
     assert f"trace {corpus.game}, its row: bytes is" in damaged.stdout

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
-import sqlalchemy as sa
+import psycopg
 from redis import Redis
 
 from simulation.process import Process
@@ -167,7 +167,7 @@ class World:
         """Seconds until so many blocks were written. None: they were not within `seconds`."""
         began, first = time.monotonic(), None
         while time.monotonic() < began + seconds:
-            with contextlib.suppress(sa.exc.OperationalError, sa.exc.DatabaseError):
+            with contextlib.suppress(psycopg.DatabaseError):
                 now = self.count("blocks")
                 first = now if first is None else first
                 if now >= first + blocks:

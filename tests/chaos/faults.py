@@ -13,16 +13,17 @@ from typing import Any
 
 import kombu
 import psutil  # type: ignore[import-untyped]
+import psycopg
 import redis
-import sqlalchemy as sa
 from celery import Celery
 
 from tests.chaos.model import Mode, Relay
 from tests.support.installation import Installation
+from weavegen.database import Statement
 from weavegen.services import fleet, postgres, processes
 from weavegen.services import redis as broker
 from weavegen.store import urls
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 
 QUEUES = ("control", "sample", "score", "lint", "execute")
 SERVICES = (postgres.NAME, broker.NAME, fleet.BEAT, *fleet.WORKERS, processes.SUPERVISOR)
@@ -74,18 +75,18 @@ class World:
         """Rows of a query, or of a statement that returns rows. Commits. Waits for an unreachable database."""
         deadline = time.monotonic() + PATIENCE
         while True:
-            engine = make_engine(urls.database_url(self.installation.config))
+            db = pooled(urls.database_url(self.installation.config))
             try:
-                with engine.begin() as conn:
-                    found = conn.execute(sa.text(query))
-                    return list(found.all()) if found.returns_rows else []
-            except sa.exc.OperationalError:
+                with db.begin() as conn:
+                    found = conn.execute(Statement(query))
+                    return list(found.all()) if found.description is not None else []
+            except psycopg.OperationalError:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.2)
                 self.bring_up()
             finally:
-                engine.dispose()
+                db.close()
 
     def queues(self) -> list[str]:
         """Names of the broker's queues."""

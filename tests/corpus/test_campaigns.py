@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
-import sqlalchemy as sa
 
 from tests.support.worker import Worker, enqueue, scalar
+from weavegen.database import Database, Statement
 from weavegen.errors import StepLost, UsageError
 from weavegen.evaluator.calibration import Fit
 from weavegen.evaluator.rubrics import parse
@@ -23,7 +24,7 @@ YES = YesNo(yes=0.75, no=0.25)
 
 
 @pytest.fixture
-def corpus(db: sa.Engine) -> sa.Engine:
+def corpus(db: Database) -> Database:
     """A few traces that have ended."""
     enqueue(db, 3, ticks=2)
     worker = Worker(db)
@@ -31,28 +32,28 @@ def corpus(db: sa.Engine) -> sa.Engine:
     return db
 
 
-def ids(db: sa.Engine, table: str = "blocks") -> list[int]:
+def ids(db: Database, table: str = "blocks") -> list[int]:
     with db.connect() as conn:
-        return list(conn.execute(sa.text(f"select id from {table} order by id")).scalars())
+        return list(conn.execute(Statement(f"select id from {table} order by id")).scalars())
 
 
-def create(db: sa.Engine, name: str = "a", over: str = "blocks", rubric: Any = RUBRIC) -> int:
+def create(db: Database, name: str = "a", over: str = "blocks", rubric: Any = RUBRIC) -> int:
     with db.begin() as conn:
         of = ids(db, over)
         return campaigns.create(conn, name, rubric, over, of, condition="true", model=None, version="0")
 
 
-def send(db: sa.Engine, in_flight: int = 1000) -> list[int]:
+def send(db: Database, in_flight: int = 1000) -> list[int]:
     with db.begin() as conn:
         return [id for id, _ in campaigns.batches_to_send(conn, 60, in_flight)]
 
 
-def claim(db: sa.Engine, batch: int) -> Any:
+def claim(db: Database, batch: int) -> Any:
     with db.begin() as conn:
         return campaigns.claim(conn, batch, "test", 60)
 
 
-def finish(db: sa.Engine, held: Any, failures: dict[int, str] | None = None, answer: YesNo = YES) -> None:
+def finish(db: Database, held: Any, failures: dict[int, str] | None = None, answer: YesNo = YES) -> None:
     """Answer all items that do not fail."""
     failures = failures or {}
     with db.begin() as conn:
@@ -64,12 +65,12 @@ def finish(db: sa.Engine, held: Any, failures: dict[int, str] | None = None, ans
         campaigns.finish(conn, held, answered, failures, 0.5)
 
 
-def campaign_row(db: sa.Engine, name: str = "a") -> Any:
+def campaign_row(db: Database, name: str = "a") -> Any:
     with db.connect() as conn:
         return campaigns.rows(conn, name)[0]
 
 
-def test_blocks_of_the_model_are_asked_about_in_batches_of_one_trace(corpus: sa.Engine) -> None:
+def test_blocks_of_the_model_are_asked_about_in_batches_of_one_trace(corpus: Database) -> None:
     with corpus.connect() as conn:
         counts = campaigns.preview(conn, RUBRIC, "blocks", ids(corpus))
     create(corpus)
@@ -92,7 +93,7 @@ def test_blocks_of_the_model_are_asked_about_in_batches_of_one_trace(corpus: sa.
     assert scalar(corpus, mixed) == 0
 
 
-def test_a_campaign_from_beginning_to_end(corpus: sa.Engine) -> None:
+def test_a_campaign_from_beginning_to_end(corpus: Database) -> None:
     create(corpus)
     sent = send(corpus)
     assert len(sent) == 3
@@ -106,14 +107,14 @@ def test_a_campaign_from_beginning_to_end(corpus: sa.Engine) -> None:
     assert row.finished_at is not None
     stored = "select count(*), min(yes), min(score) from answers where model = 'm' and truth is null"
     with corpus.connect() as conn:
-        number, yes, score = conn.execute(sa.text(stored)).one()
+        number, yes, score = conn.execute(Statement(stored)).one()
     assert (number, yes) == (row.items, 0.75)
     assert score == pytest.approx(1.0986, abs=1e-4)
     assert scalar(corpus, "select count(*) from answers where truth = 'ran'") == row.answers - number > 0
     assert scalar(corpus, "select min(context_tokens) from campaign_items") == 7
 
 
-def test_a_batch_that_is_delivered_twice_is_done_once(corpus: sa.Engine) -> None:
+def test_a_batch_that_is_delivered_twice_is_done_once(corpus: Database) -> None:
     create(corpus)
     batch = send(corpus)[0]
     held = claim(corpus, batch)
@@ -125,20 +126,20 @@ def test_a_batch_that_is_delivered_twice_is_done_once(corpus: sa.Engine) -> None
         finish(corpus, held)
 
 
-def test_an_expired_lease_gives_the_batch_to_another_worker(corpus: sa.Engine) -> None:
+def test_an_expired_lease_gives_the_batch_to_another_worker(corpus: Database) -> None:
     create(corpus)
     batch = send(corpus)[0]
     held = claim(corpus, batch)
     assert held is not None
     with corpus.begin() as conn:
         conn.execute(
-            sa.text("update campaign_batches set lease_until = now() - interval '1 s' where lease_until > now()")
+            Statement("update campaign_batches set lease_until = now() - interval '1 s' where lease_until > now()")
         )
         campaigns.LEASES.renew(conn, [(held.id, held.claims)], 60)
     assert batch not in send(corpus)
     with corpus.begin() as conn:
         conn.execute(
-            sa.text("update campaign_batches set lease_until = now() - interval '1 s' where status = 'running'")
+            Statement("update campaign_batches set lease_until = now() - interval '1 s' where status = 'running'")
         )
     assert batch in send(corpus)
     other = claim(corpus, batch)
@@ -150,21 +151,21 @@ def test_an_expired_lease_gives_the_batch_to_another_worker(corpus: sa.Engine) -
     assert scalar(corpus, "select min(yes) from answers") == 0.75
 
 
-def test_a_lost_message_is_sent_again_also_after_the_clock_was_set_back(corpus: sa.Engine) -> None:
+def test_a_lost_message_is_sent_again_also_after_the_clock_was_set_back(corpus: Database) -> None:
     create(corpus)
     sent = send(corpus)
     for change in ("send_after = now()", "send_after = now() + interval '1 day'"):
         with corpus.begin() as conn:
-            conn.execute(sa.text(f"update campaign_batches set {change}"))
+            conn.execute(Statement(f"update campaign_batches set {change}"))
         assert send(corpus) == sent
     held = claim(corpus, sent[0])
     assert held is not None
     with corpus.begin() as conn:
-        conn.execute(sa.text("update campaign_batches set lease_until = now() + interval '1 day'"))
+        conn.execute(Statement("update campaign_batches set lease_until = now() + interval '1 day'"))
     assert sent[0] in send(corpus)
 
 
-def test_a_batch_that_was_given_back_waits_and_then_continues(corpus: sa.Engine) -> None:
+def test_a_batch_that_was_given_back_waits_and_then_continues(corpus: Database) -> None:
     create(corpus)
     batch = send(corpus)[0]
     held = claim(corpus, batch)
@@ -173,7 +174,7 @@ def test_a_batch_that_was_given_back_waits_and_then_continues(corpus: sa.Engine)
         campaigns.LEASES.release(conn, held, "busy", 30, counts=False)
     assert send(corpus) == []
     with corpus.begin() as conn:
-        conn.execute(sa.text("update campaign_batches set send_after = now() where status = 'waiting'"))
+        conn.execute(Statement("update campaign_batches set send_after = now() where status = 'waiting'"))
     assert send(corpus) == [batch]
     again = claim(corpus, batch)
     assert again is not None
@@ -183,7 +184,7 @@ def test_a_batch_that_was_given_back_waits_and_then_continues(corpus: sa.Engine)
     assert send(corpus) == [batch]
 
 
-def test_batches_in_flight_are_limited_and_the_oldest_campaign_goes_first(corpus: sa.Engine) -> None:
+def test_batches_in_flight_are_limited_and_the_oldest_campaign_goes_first(corpus: Database) -> None:
     create(corpus)
     create(corpus, "b")
     first = send(corpus, 2)
@@ -198,7 +199,7 @@ def test_batches_in_flight_are_limited_and_the_oldest_campaign_goes_first(corpus
     assert len(send(corpus, 1000)) == 3
 
 
-def test_a_stopped_campaign_is_not_claimed_and_can_continue(corpus: sa.Engine) -> None:
+def test_a_stopped_campaign_is_not_claimed_and_can_continue(corpus: Database) -> None:
     create(corpus)
     batch, other, _ = send(corpus)
     held = claim(corpus, batch)
@@ -208,7 +209,7 @@ def test_a_stopped_campaign_is_not_claimed_and_can_continue(corpus: sa.Engine) -
     assert claim(corpus, other) is None
     finish(corpus, held)  # answers in flight are kept
     with corpus.begin() as conn:
-        conn.execute(sa.text("update campaign_batches set send_after = now()"))
+        conn.execute(Statement("update campaign_batches set send_after = now()"))
     assert send(corpus) == []
     assert campaign_row(corpus).state == "stopped"
     with corpus.begin() as conn:
@@ -217,7 +218,7 @@ def test_a_stopped_campaign_is_not_claimed_and_can_continue(corpus: sa.Engine) -
     assert campaign_row(corpus).state == "active"
 
 
-def test_failed_items_are_kept_with_their_reason_and_retried_alone(corpus: sa.Engine) -> None:
+def test_failed_items_are_kept_with_their_reason_and_retried_alone(corpus: Database) -> None:
     create(corpus)
     sent = send(corpus)
     held = claim(corpus, sent[0])
@@ -247,7 +248,7 @@ def test_failed_items_are_kept_with_their_reason_and_retried_alone(corpus: sa.En
         assert campaigns.retry(conn, "a") == 0
 
 
-def test_answers_are_never_overwritten(corpus: sa.Engine) -> None:
+def test_answers_are_never_overwritten(corpus: Database) -> None:
     create(corpus)
     with pytest.raises(UsageError, match="there is a campaign 'a' already"):
         create(corpus)
@@ -258,11 +259,11 @@ def test_answers_are_never_overwritten(corpus: sa.Engine) -> None:
     again = AnsweredItem(scalar(corpus, first), "m", "http://s", 7, ((Question("Is it good?"), YES),))
     other = claim(corpus, held.id + 1)
     assert other is not None
-    with pytest.raises(sa.exc.IntegrityError), corpus.begin() as conn:
+    with pytest.raises(psycopg.IntegrityError), corpus.begin() as conn:
         campaigns.finish(conn, other, [again], {})
 
 
-def test_a_second_campaign_about_the_same_blocks_is_allowed(corpus: sa.Engine) -> None:
+def test_a_second_campaign_about_the_same_blocks_is_allowed(corpus: Database) -> None:
     create(corpus)
     create(corpus, "b", rubric=parse('[questions]\nall = ["Is it better?"]'))
     for batch in send(corpus):
@@ -271,10 +272,10 @@ def test_a_second_campaign_about_the_same_blocks_is_allowed(corpus: sa.Engine) -
         finish(corpus, held)
     versions = "select count(distinct rubric) from campaign_answers group by block_id"
     with corpus.connect() as conn:
-        assert set(conn.execute(sa.text(versions)).scalars()) == {2}
+        assert set(conn.execute(Statement(versions)).scalars()) == {2}
 
 
-def test_an_unknown_campaign_is_refused(db: sa.Engine) -> None:
+def test_an_unknown_campaign_is_refused(db: Database) -> None:
     with db.connect() as conn:
         for call in (campaigns.rows, campaigns.campaign_id, campaigns.retry):
             with pytest.raises(UsageError, match="there is no campaign 'x'"):
@@ -284,25 +285,25 @@ def test_an_unknown_campaign_is_refused(db: sa.Engine) -> None:
 # -------------------------------------------------------------------------------------------------- calibration
 
 
-def pairs(db: sa.Engine, condition: str = "true") -> list[tuple[Any, ...]]:
+def pairs(db: Database, condition: str = "true") -> list[tuple[Any, ...]]:
     query = f"select truth, exact, probability, answer from calibration_pairs where {condition} order by block_id"
     with db.connect() as conn:
-        return [tuple(row) for row in conn.execute(sa.text(query))]
+        return [tuple(row) for row in conn.execute(Statement(query))]
 
 
-def test_pairs_are_probabilities_and_grounded_labels(corpus: sa.Engine) -> None:
+def test_pairs_are_probabilities_and_grounded_labels(corpus: Database) -> None:
     """For each executed action the model says 0.9, 0.6 or nothing, whether the action ran or not."""
     question = prompts.questions(BlockType.ACTION)[1]
     with corpus.begin() as conn:
-        conn.execute(sa.text("delete from scores"))
+        conn.execute(Statement("delete from scores"))
         executed = conn.execute(
-            sa.text("select id, candidate_id, ran from blocks where type = 'action' and ran is not null order by id")
+            Statement("select id, candidate_id, ran from blocks where type = 'action' and ran is not null order by id")
         ).all()
-        step = conn.execute(sa.text("select min(id) from steps")).scalar_one()
+        step = conn.execute(Statement("select min(id) from steps")).scalar_one()
         for position, row in enumerate(executed):
             said = [(0.9, 0.1), (0.6, 0.4), (0.0, 0.0)][position % 3]
             conn.execute(
-                sa.text(
+                Statement(
                     """
                     insert into scores
                       (trace_id, step_id, candidate_id, position, stage, rubric, question, yes, no, score)
@@ -321,16 +322,16 @@ def test_pairs_are_probabilities_and_grounded_labels(corpus: sa.Engine) -> None:
     found = pairs(corpus)
     assert [(a, b, None if p is None else round(p, 9), c) for a, b, p, c in found] == expected
     with corpus.begin() as conn:
-        conn.execute(sa.text("update scores set question = 'Is it good?'"))
+        conn.execute(Statement("update scores set question = 'Is it good?'"))
     assert {exact for _, exact, _, _ in pairs(corpus)} == {False}
 
 
-def test_an_evaluation_is_paired_if_it_is_the_only_one_of_its_tick(corpus: sa.Engine) -> None:
+def test_an_evaluation_is_paired_if_it_is_the_only_one_of_its_tick(corpus: Database) -> None:
     question = prompts.questions(BlockType.EVALUATION)[1]
     with corpus.begin() as conn:
-        conn.execute(sa.text("delete from scores where candidate_id is null"))
+        conn.execute(Statement("delete from scores where candidate_id is null"))
         conn.execute(
-            sa.text(
+            Statement(
                 """
                 insert into scores
                   (trace_id, step_id, candidate_id, position, stage, rubric, question, yes, no, score)
@@ -340,25 +341,21 @@ def test_an_evaluation_is_paired_if_it_is_the_only_one_of_its_tick(corpus: sa.En
             ),
             {"question": question},
         )
-        truth = (
-            conn.execute(
-                sa.text(
-                    """
+        truth = conn.execute(
+            Statement(
+                """
                 select e.value = 'true' and e.error is null from blocks b
                 join evaluations e on e.trace_id = b.trace_id and e.tick = b.tick and e.scope = 'tick'
                 where b.type = 'evaluation' and b.ran order by b.id
                 """
-                )
             )
-            .scalars()
-            .all()
-        )
+        ).scalars()
     assert truth
     found = pairs(corpus, "truth = 'evaluation'")
     assert found == [("evaluation", True, 0.8, answer is True) for answer in truth]
     with corpus.begin() as conn:
         conn.execute(
-            sa.text(
+            Statement(
                 """
                 insert into evaluations (trace_id, step_id, tick, position, scope, title)
                 select trace_id, step_id, tick, 99, scope, title from evaluations where scope = 'tick'
@@ -368,7 +365,7 @@ def test_an_evaluation_is_paired_if_it_is_the_only_one_of_its_tick(corpus: sa.En
     assert pairs(corpus, "truth = 'evaluation'") == []
 
 
-def test_corrections_are_stored_once_and_given_as_settings(db: sa.Engine) -> None:
+def test_corrections_are_stored_once_and_given_as_settings(db: Database) -> None:
     fit = Fit("Is it?", 0.5, -1.0, 100, 40, 0.25, 0.2)
     with db.begin() as conn:
         campaigns.save_correction(conn, "c", [vars(fit)], campaign=None, condition=None, version="0")

@@ -9,16 +9,16 @@ import re
 from collections.abc import Iterator
 
 import pytest
-import sqlalchemy as sa
 from psycopg import sql
 
 from bench.generator import COLUMNS, fill
 from tests.support import sample_corpus
 from tests.support.database import administration
 from weavegen.config import Config
+from weavegen.database import Database, Statement
 from weavegen.errors import UsageError
 from weavegen.store import reports, tables, urls, views
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 from weavegen.trace.render import parse_trace
 
 SECONDS = 60
@@ -33,20 +33,20 @@ from pg_constraint where contype = 'f'
 
 
 @pytest.fixture(scope="module")
-def sample(config: Config, template: str) -> Iterator[sa.Engine]:
+def sample(config: Config, template: str) -> Iterator[Database]:
     """A database with the sample corpus."""
     name = sql.Identifier("sample_corpus")
     with administration(config) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(name, sql.Identifier(template)))
-    engine = make_engine(urls.embedded_url(config, "sample_corpus"))
-    sample_corpus.make(engine)
-    yield engine
-    engine.dispose()
+    db = pooled(urls.embedded_url(config, "sample_corpus"))
+    sample_corpus.make(db)
+    yield db
+    db.close()
     with administration(config) as connection:
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
 
-def test_every_question_has_the_printed_answer(sample: sa.Engine) -> None:
+def test_every_question_has_the_printed_answer(sample: Database) -> None:
     asked = sample_corpus.questions()
     with sample.connect() as conn:
         answers = {
@@ -70,28 +70,28 @@ def test_the_document_has_all_questions() -> None:
     assert all(len(line) <= 115 for question in asked for line in question.query.splitlines())
 
 
-def test_the_document_names_all_tables_and_views(sample: sa.Engine) -> None:
+def test_the_document_names_all_tables_and_views(sample: Database) -> None:
     table = sample_corpus.DOCUMENT.read_text().split("| name | a row is |")[1].split("\n\n")[0]
     named = set(re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in table.splitlines() if "`" in row)))
     assert named <= {*tables.names(), *views.ORDER}
     marked = set(re.findall(r"`(\w+)` ∘", table))
     with sample.connect() as conn:
-        assert marked == named & set(conn.execute(sa.text("select name from freshness")).scalars())
+        assert marked == named & set(conn.execute(Statement("select name from freshness")).scalars())
 
 
-def test_the_sample_has_the_documented_size(sample: sa.Engine) -> None:
+def test_the_sample_has_the_documented_size(sample: Database) -> None:
     with sample.connect() as conn:
-        traces = conn.execute(sa.text("select count(*) from traces")).scalar_one()
+        traces = conn.execute(Statement("select count(*) from traces")).scalar_one()
     assert f"{sample_corpus.BLOCKS:,} blocks in {traces} traces" in sample_corpus.DOCUMENT.read_text()
 
 
-def test_a_generated_corpus_is_consistent_and_depends_only_on_the_seed(database: str, db: sa.Engine) -> None:
+def test_a_generated_corpus_is_consistent_and_depends_only_on_the_seed(database: str, db: Database) -> None:
     fill(database, 600, seed=9)
     with db.connect() as conn:
-        for key in conn.execute(sa.text(KEYS)).all():
+        for key in conn.execute(Statement(KEYS)).all():
             pairs = list(zip(key.from_columns, key.to_columns, strict=True))
             found = conn.execute(
-                sa.text(
+                Statement(
                     f"select count(*) from {key.from_table} a where "
                     + " and ".join(f"a.{column} is not null" for column, _ in pairs)
                     + f" and not exists (select from {key.to_table} b where "
@@ -100,7 +100,7 @@ def test_a_generated_corpus_is_consistent_and_depends_only_on_the_seed(database:
                 )
             ).scalar_one()
             assert found == 0, key
-        traces = conn.execute(sa.text("select id, blocks, bytes from traces where blocks > 0")).all()
+        traces = conn.execute(Statement("select id, blocks, bytes from traces where blocks > 0")).all()
         assert sum(trace.blocks for trace in traces) == 600
         for trace in traces:
             text = "".join(reports.blocks(conn, trace.id))
@@ -108,23 +108,23 @@ def test_a_generated_corpus_is_consistent_and_depends_only_on_the_seed(database:
             compile(text, "trace.py", "exec")
     with db.connect() as conn:  # without a commit
         conn.execute(
-            sa.text("insert into events (trace_id, kind) values (1, 'x')")
+            Statement("insert into events (trace_id, kind) values (1, 'x')")
         )  # new ids follow the generated ones
     first = contents(db)
     with pytest.raises(UsageError, match="not empty"):
         fill(database, 600, seed=9)
     for seed, same in ((9, True), (10, False)):
         with db.begin() as conn:
-            conn.execute(sa.text(f"truncate {', '.join(COLUMNS)} cascade"))
+            conn.execute(Statement(f"truncate {', '.join(COLUMNS)} cascade"))
         fill(database, 600, seed=seed)
         assert (contents(db) == first) is same
 
 
-def contents(db: sa.Engine) -> dict[str, str]:
+def contents(db: Database) -> dict[str, str]:
     """A hash of each table's rows."""
     found = {}
     with db.connect() as conn:
         for table in COLUMNS:
-            rows = conn.execute(sa.text(f"select cast(t as text) from {table} t order by 1")).scalars()
+            rows = conn.execute(Statement(f"select cast(t as text) from {table} t order by 1")).scalars()
             found[table] = hashlib.sha256("\n".join(rows).encode()).hexdigest()
     return found

@@ -7,15 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import sqlalchemy as sa
 from rank_bm25 import BM25Okapi
 from typer.testing import CliRunner
 
 import tasks.periodic
 from weavegen.cli.app import app
+from weavegen.database import Database, Statement
 from weavegen.engine.enqueueing import BOOTSTRAPS
 from weavegen.errors import UsageError
 from weavegen.kernel.steps import Execute, Retrieve
@@ -26,13 +27,13 @@ from weavegen.search.postings import unpack_histogram
 from weavegen.search.user_search import search_texts
 from weavegen.store import blocks, examples, jobs, steps
 from weavegen.store.jobs import Order
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 from weavegen.trace.query import parse, words
 
 VOCABULARY = [f"word{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(400)]
 TYPES = ["action", "orientation", "error", "observation", "evaluation"]
 DAY = datetime.datetime(2026, 3, 1, tzinfo=datetime.UTC)
-INSERT = sa.text(
+INSERT = Statement(
     "insert into blocks (trace_id, index, tick, subagent, type, body, rendered, timestamp, time_remaining,"
     " compiles, ran, score, tags, created_at) values (:trace, :index, 1, 'main', :type, :body, :body, 0, 0,"
     " :compiles, :ran, :score, '{}', :at)"
@@ -46,18 +47,18 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def db(database: str) -> Iterator[sa.Engine]:
+def db(database: str) -> Iterator[Database]:
     """Two jobs with two traces each, without blocks."""
-    engine = make_engine(database)
-    with engine.begin() as conn:
+    db = pooled(database)
+    with db.begin() as conn:
         for name in ("t", "u"):
             orders = [Order("a.py", "x = 1")] * 2
             jobs.enqueue(conn, orders, name=name, agent="weave", model=None, seed=1, settings={}, version="0")
-    yield engine
-    engine.dispose()
+    yield db
+    db.close()
 
 
-def write(db: sa.Engine, first: int, end: int, step: int = 20) -> None:
+def write(db: Database, first: int, end: int, step: int = 20) -> None:
     """Write blocks [first, end) of each of the four traces, `step` at a time. No word is in half of the blocks."""
     dice = random.Random(first)
     weights = [1 / (n + 12) for n in range(len(VOCABULARY))]
@@ -79,30 +80,30 @@ def write(db: sa.Engine, first: int, end: int, step: int = 20) -> None:
                     }
                 )
         with db.begin() as conn:
-            conn.execute(INSERT, rows)
+            conn.execute_each(INSERT, rows)
 
 
-def add_block(db: sa.Engine, body: str, trace: int = 1, index: int = 9000, **values: object) -> int:
+def add_block(db: Database, body: str, trace: int = 1, index: int = 9000, **values: object) -> int:
     """Add one block. Returns its id."""
     given = {"type": "action", "compiles": True, "ran": True, "score": 1.0, "at": DAY}
     with db.begin() as conn:
         conn.execute(INSERT, {"trace": trace, "index": index, "body": body, **given, **values})
-        newest = sa.text("select max(id) from blocks where trace_id = :trace and index = :index")
+        newest = Statement("select max(id) from blocks where trace_id = :trace and index = :index")
         return int(conn.execute(newest, {"trace": trace, "index": index}).scalar_one())
 
 
-def index_all(db: sa.Engine) -> None:
+def index_all(db: Database) -> None:
     while work(db):
         pass
 
 
-def work(db: sa.Engine) -> bool:
+def work(db: Database) -> bool:
     with db.begin() as conn:
         return indexing.work(conn)
 
 
 def found(
-    db: sa.Engine, query: str, scope: Scope | None = None, least: float = 0.01, most: int = 5000
+    db: Database, query: str, scope: Scope | None = None, least: float = 0.01, most: int = 5000
 ) -> dict[int, float]:
     """Scores by block id, best first; those of examples by -id."""
     parsed = parse(query)
@@ -112,37 +113,39 @@ def found(
     return {-hit.id if hit.example else hit.id: hit.score for hit in hits}
 
 
-def exhaustive(db: sa.Engine, query: str, where: str = "true") -> dict[int, float]:
+def exhaustive(db: Database, query: str, where: str = "true") -> dict[int, float]:
     """Scores of rank-bm25 for the blocks that a condition selects, without blocks that contain an excluded word."""
     parsed = parse(query)
     assert parsed is not None
     retrievable = "type in ('orientation', 'action', 'evaluation', 'debug', 'error')"
     with db.connect() as conn:
         rows = conn.execute(
-            sa.text(f"select b.id, body from blocks b join traces t on t.id = trace_id where {retrievable} and {where}")
+            Statement(
+                f"select b.id, body from blocks b join traces t on t.id = trace_id where {retrievable} and {where}"
+            )
         ).all()
     scores = BM25Okapi([words(row.body) or [""] for row in rows]).get_scores(parsed.words)
     return {row.id: score for row, score in zip(rows, scores, strict=True) if score >= 0.01}
 
 
-def segments(db: sa.Engine) -> Counter[int]:
+def segments(db: Database) -> Counter[int]:
     """Number of segments by level."""
     with db.connect() as conn:
-        rows = conn.execute(sa.text("select level from corpus_segments where retired_at is null"))
+        rows = conn.execute(Statement("select level from corpus_segments where retired_at is null"))
         return Counter(rows.scalars())
 
 
-def held(db: sa.Engine) -> list[int]:
+def held(db: Database) -> list[int]:
     """Ids of all blocks in the index, in segments or in the queue."""
     with db.connect() as conn:
-        rows = conn.execute(sa.text("select ids from corpus_segments where retired_at is null")).scalars()
+        rows = conn.execute(Statement("select ids from corpus_segments where retired_at is null")).scalars()
         ids = [id for data in rows for id in np.frombuffer(data, "<i8").tolist()]
-        return sorted([*ids, *conn.execute(sa.text("select block_id from corpus_queue")).scalars()])
+        return sorted([*ids, *conn.execute(Statement("select block_id from corpus_queue")).scalars()])
 
 
-def retrievable(db: sa.Engine) -> list[int]:
+def retrievable(db: Database) -> list[int]:
     with db.connect() as conn:
-        query = sa.text("select id from blocks where type <> 'observation' order by id")
+        query = Statement("select id from blocks where type <> 'observation' order by id")
         return list(conn.execute(query).scalars())
 
 
@@ -150,7 +153,7 @@ QUERIES = ["wordaa wordbb wordhr", "+wordaz wordac +wordbq", "wordgg wordgg nosu
 
 
 @pytest.mark.parametrize("query", QUERIES[:3])
-def test_every_block_scores_as_with_rank_bm25(db: sa.Engine, query: str) -> None:
+def test_every_block_scores_as_with_rank_bm25(db: Database, query: str) -> None:
     write(db, 0, 300)
     expected = exhaustive(db, query)
     parsed = parse(query)
@@ -171,7 +174,7 @@ def test_every_block_scores_as_with_rank_bm25(db: sa.Engine, query: str) -> None
     assert list(found(db, query, most=25)) == best[:25]
 
 
-def test_segments_are_merged_by_eight(db: sa.Engine) -> None:
+def test_segments_are_merged_by_eight(db: Database) -> None:
     for start in range(0, 200, 2):  # 8 blocks a time, of which 4 in 5 can be retrieved
         write(db, start, start + 2)
         work(db)
@@ -180,7 +183,7 @@ def test_segments_are_merged_by_eight(db: sa.Engine) -> None:
     assert segments(db) == Counter({2: 1, 1: 2})  # 640 = 512 + 2 * 64
     with db.connect() as conn:
         sizes = conn.execute(
-            sa.text("select level, documents, words, lengths from corpus_segments where retired_at is null")
+            Statement("select level, documents, words, lengths from corpus_segments where retired_at is null")
         ).all()
     assert sorted(row.documents for row in sizes) == [64, 64, 512]
     assert all(row.words == np.frombuffer(row.lengths, "<u4").sum() for row in sizes)
@@ -188,7 +191,7 @@ def test_segments_are_merged_by_eight(db: sa.Engine) -> None:
         assert found(db, query) == exhaustive(db, query)
 
 
-def test_scopes_have_their_own_statistics(db: sa.Engine) -> None:
+def test_scopes_have_their_own_statistics(db: Database) -> None:
     write(db, 0, 120)
     index_all(db)
     write(db, 120, 123)
@@ -198,17 +201,17 @@ def test_scopes_have_their_own_statistics(db: sa.Engine) -> None:
     assert found(db, query, Scope(trace_id=99)) == {}
 
 
-def test_the_weight_of_a_word_in_most_texts_equals_rank_bm25s(db: sa.Engine) -> None:
+def test_the_weight_of_a_word_in_most_texts_equals_rank_bm25s(db: Database) -> None:
     write(db, 0, 160)
     with db.begin() as conn:
-        conn.execute(sa.text("update blocks set body = 'always ' || body where index % 4 > 0"))
+        conn.execute(Statement("update blocks set body = 'always ' || body where index % 4 > 0"))
     query = "always wordbb"
     expected = exhaustive(db, query)
     assert found(db, query) == pytest.approx(expected, rel=1e-9)
     index_all(db)
     assert held(db) == retrievable(db)
     with db.begin() as conn:  # texts in the queue are not part of the mean over all words
-        conn.execute(sa.text("delete from blocks where id in (select block_id from corpus_queue)"))
+        conn.execute(Statement("delete from blocks where id in (select block_id from corpus_queue)"))
     assert found(db, query) == pytest.approx(exhaustive(db, query), rel=1e-9)
     of_job = exhaustive(db, query, "t.job_id = 1")
     near = found(db, query, Scope(job_id=1))
@@ -216,7 +219,7 @@ def test_the_weight_of_a_word_in_most_texts_equals_rank_bm25s(db: sa.Engine) -> 
     assert list(near)[:3] == sorted(of_job, key=lambda id: (-of_job[id], -id))[:3]
 
 
-def test_a_scope_in_the_queue_has_the_mean_idf_of_its_own_words(db: sa.Engine) -> None:
+def test_a_scope_in_the_queue_has_the_mean_idf_of_its_own_words(db: Database) -> None:
     write(db, 0, 60)
     index_all(db)
     with db.begin() as conn:
@@ -227,7 +230,7 @@ def test_a_scope_in_the_queue_has_the_mean_idf_of_its_own_words(db: sa.Engine) -
     assert found(db, query, Scope(job_id=3)) == pytest.approx(exhaustive(db, query, "t.job_id = 3"), rel=1e-9)
 
 
-def test_filters_lose_no_hits(db: sa.Engine) -> None:
+def test_filters_lose_no_hits(db: Database) -> None:
     write(db, 0, 200)
     index_all(db)
     write(db, 200, 202)
@@ -236,11 +239,13 @@ def test_filters_lose_no_hits(db: sa.Engine) -> None:
         rows = {
             row.id: row
             for row in conn.execute(
-                sa.text("select id, trace_id, index as place, type, body, score, compiles, ran, created_at from blocks")
+                Statement(
+                    "select id, trace_id, index as place, type, body, score, compiles, ran, created_at from blocks"
+                )
             )
         }
 
-    def those(keep: Callable[[sa.Row[tuple[object, ...]]], bool], most: int = 5000) -> dict[int, float]:
+    def those(keep: Callable[[Any], bool], most: int = 5000) -> dict[int, float]:
         return dict([(id, score) for id, score in everything.items() if keep(rows[id])][:most])
 
     assert found(db, "wordaa type:'error' wordab wordac", most=10) == those(lambda row: row.type == "error", 10)
@@ -261,7 +266,7 @@ def test_filters_lose_no_hits(db: sa.Engine) -> None:
     assert {rows[id].trace_id for id in found(db, "wordaa", Scope(job_id=1, memory=memory))} == {1, 2}
 
 
-def test_examples_are_found_with_and_without_blocks(db: sa.Engine) -> None:
+def test_examples_are_found_with_and_without_blocks(db: Database) -> None:
     with db.begin() as conn:
         examples.load(conn, read(BOOTSTRAPS / "examples"))
     write(db, 0, 20)
@@ -276,11 +281,10 @@ def test_examples_are_found_with_and_without_blocks(db: sa.Engine) -> None:
     )
 
 
-def test_transactions_that_commit_out_of_order_lose_no_block(db: sa.Engine) -> None:
+def test_transactions_that_commit_out_of_order_lose_no_block(db: Database) -> None:
     write(db, 0, 10)
     index_all(db)
-    slow = db.connect()
-    transaction = slow.begin()
+    slow = db.open()
     slow.execute(
         INSERT,
         {
@@ -297,7 +301,7 @@ def test_transactions_that_commit_out_of_order_lose_no_block(db: sa.Engine) -> N
     write(db, 20, 60)
     index_all(db)
     assert found(db, "zeppelin") == {}
-    transaction.commit()
+    slow.commit()
     slow.close()
     assert len(found(db, "zeppelin")) == 1
     write(db, 60, 80)
@@ -306,7 +310,7 @@ def test_transactions_that_commit_out_of_order_lose_no_block(db: sa.Engine) -> N
     assert held(db) == retrievable(db)
 
 
-def test_a_dropped_block_is_not_a_hit(db: sa.Engine) -> None:
+def test_a_dropped_block_is_not_a_hit(db: Database) -> None:
     write(db, 0, 50)
     sealed = add_block(db, "zeppelin sealed", index=50)
     write(db, 51, 60)
@@ -326,7 +330,7 @@ def test_a_dropped_block_is_not_a_hit(db: sa.Engine) -> None:
     assert found(db, "zeppelin") == exhaustive(db, "zeppelin")
 
 
-def test_queries_see_the_same_while_segments_are_built_and_merged(db: sa.Engine) -> None:
+def test_queries_see_the_same_while_segments_are_built_and_merged(db: Database) -> None:
     write(db, 0, 260)
     query = "wordaa wordbb wordhr wordcc"
     expected = exhaustive(db, query)
@@ -341,7 +345,7 @@ def test_queries_see_the_same_while_segments_are_built_and_merged(db: sa.Engine)
     assert held(db) == retrievable(db)
 
 
-def test_two_concurrent_indexers_index_everything_once(db: sa.Engine) -> None:
+def test_two_concurrent_indexers_index_everything_once(db: Database) -> None:
     together = threading.Barrier(3)
 
     def indexer() -> None:
@@ -362,23 +366,23 @@ def test_two_concurrent_indexers_index_everything_once(db: sa.Engine) -> None:
     check_statistics(db)
 
 
-def check_statistics(db: sa.Engine) -> None:
+def check_statistics(db: Database) -> None:
     """The statistics are those of the blocks in segments."""
     with db.connect() as conn:
         bodies = conn.execute(
-            sa.text(
+            Statement(
                 "select body from blocks b where type <> 'observation' "
                 "and not exists (select from corpus_queue q where q.block_id = b.id)"
             )
         ).scalars()
         counts = Counter(word for body in bodies for word in set(words(body) or [""]))
-        rows = conn.execute(sa.text("select word, documents from corpus_words")).all()
+        rows = conn.execute(Statement("select word, documents from corpus_words")).all()
         assert {row.word: row.documents for row in rows} == counts
-        row = conn.execute(sa.text("select documents, spread, average_rarity from corpus_statistics")).one()
+        row = conn.execute(Statement("select documents, spread, average_rarity from corpus_statistics")).one()
     assert unpack_histogram(row.spread) == Counter(counts.values())
 
 
-def test_a_rebuilt_index_is_the_same(db: sa.Engine) -> None:
+def test_a_rebuilt_index_is_the_same(db: Database) -> None:
     for start in range(0, 120, 10):
         write(db, start, start + 10)
         work(db)
@@ -388,14 +392,16 @@ def test_a_rebuilt_index_is_the_same(db: sa.Engine) -> None:
     with db.begin() as conn:
         assert indexing.rebuild(conn, lambda done, of: told.append((done, of))) == len(retrievable(db))
         with db.connect() as other:  # queries continue with the old index
-            assert other.execute(sa.text("select count(*) from corpus_segments where retired_at is null")).scalar_one()
+            assert other.execute(
+                Statement("select count(*) from corpus_segments where retired_at is null")
+            ).scalar_one()
     assert told == sorted(told)
     assert held(db) == retrievable(db)
     assert {query: found(db, query) for query in QUERIES} == before
     check_statistics(db)
 
 
-def test_merged_segments_are_deleted_later(db: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merged_segments_are_deleted_later(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     for start in range(0, 40, 2):
         write(db, start, start + 2)
         work(db)
@@ -403,16 +409,16 @@ def test_merged_segments_are_deleted_later(db: sa.Engine, monkeypatch: pytest.Mo
     left = "select count(*) from corpus_segments where retired_at is not null"
     without = "select count(*) from corpus_postings where segment not in (select id from corpus_segments)"
     with db.connect() as conn:
-        assert conn.execute(sa.text(left)).scalar_one() > 0
+        assert conn.execute(Statement(left)).scalar_one() > 0
     monkeypatch.setattr(indexing, "RETIRED_SECONDS", 0.0)
     work(db)
     with db.connect() as conn:
-        assert conn.execute(sa.text(left)).scalar_one() == 0
-        assert conn.execute(sa.text(without)).scalar_one() == 0
+        assert conn.execute(Statement(left)).scalar_one() == 0
+        assert conn.execute(Statement(without)).scalar_one() == 0
     assert found(db, QUERIES[0]) == exhaustive(db, QUERIES[0])
 
 
-def test_words_and_counts_of_any_size_are_indexed(db: sa.Engine) -> None:
+def test_words_and_counts_of_any_size_are_indexed(db: Database) -> None:
     long = add_block(db, "x" * 9000, index=1)
     often = add_block(db, "many " * 3000, index=2)
     write(db, 10, 30)
@@ -421,7 +427,7 @@ def test_words_and_counts_of_any_size_are_indexed(db: sa.Engine) -> None:
     assert found(db, "many").keys() == {often}
 
 
-def test_the_task_indexes_the_queue(db: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_task_indexes_the_queue(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks.periodic, "database", lambda: db)
     write(db, 0, 100)
     while tasks.periodic.index() != "0 segments made":
@@ -433,7 +439,7 @@ def test_the_task_indexes_the_queue(db: sa.Engine, monkeypatch: pytest.MonkeyPat
 # ------------------------------------------------------------------------------------------- an agent's memory
 
 
-def test_an_agents_memory_covers_its_job_or_everything(db: sa.Engine) -> None:
+def test_an_agents_memory_covers_its_job_or_everything(db: Database) -> None:
     write(db, 0, 40)
     own, late, mate, stranger = (
         add_block(db, "zeppelin", trace=1, index=50),
@@ -456,7 +462,7 @@ def test_an_agents_memory_covers_its_job_or_everything(db: sa.Engine) -> None:
     assert late not in retrieved(memory=0.5, memory_scope="all")
 
 
-def test_a_retrieved_block_may_be_dropped_meanwhile(db: sa.Engine) -> None:
+def test_a_retrieved_block_may_be_dropped_meanwhile(db: Database) -> None:
     write(db, 0, 40)
     kept, gone = (
         add_block(db, "zeppelin kept", trace=1, index=50),
@@ -465,7 +471,7 @@ def test_a_retrieved_block_may_be_dropped_meanwhile(db: sa.Engine) -> None:
     step = Retrieve(query="zeppelin", before=60, top_k_hits=25, least_score=1.0, limit=3, memory=0.5)
     with db.begin() as conn:
         conn.execute(
-            sa.text(
+            Statement(
                 "insert into ticks (trace_id, number, subagent, first_block, deadline, clock) "
                 "values (1, 1, 'main', 0, 9, 0)"
             )
@@ -477,14 +483,14 @@ def test_a_retrieved_block_may_be_dropped_meanwhile(db: sa.Engine) -> None:
         blocks.drop_from(conn, 2, 50)
     with db.begin() as conn:
         retrieval.save(conn, 1, message.step_id, step, hits)
-        assert list(conn.execute(sa.text("select block_id from retrieval_hits")).scalars()) == [kept]
+        assert list(conn.execute(Statement("select block_id from retrieval_hits")).scalars()) == [kept]
         assert [text for _, text in blocks.retrieved_texts(conn, hits)] == ["zeppelin kept"]
 
 
 # --------------------------------------------------------------------------------- search by people
 
 
-def test_people_find_blocks_with_their_place(db: sa.Engine) -> None:
+def test_people_find_blocks_with_their_place(db: Database) -> None:
     write(db, 0, 30)
     wanted = add_block(db, "zeppelin over the bridge", trace=3, index=77)
     with db.connect() as conn:
@@ -504,7 +510,7 @@ def test_people_find_blocks_with_their_place(db: sa.Engine) -> None:
                 search_texts(conn, query, Scope(), type=type)
 
 
-def test_the_commands(db: sa.Engine, database: str, tmp_path: Path) -> None:
+def test_the_commands(db: Database, database: str, tmp_path: Path) -> None:
     write(db, 0, 30)
     add_block(db, "zeppelin one\ntwo\nthree\n\x1b[31mfour", trace=3, index=77)
     run = CliRunner(env={"DATABASE_URL": database})

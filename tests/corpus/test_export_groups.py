@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from tests.support import TICTACTOE
 from tests.support.bootstraps import CALLING
 from tests.support.installation import Installation, installed
 from tests.support.scored_data import check_group
+from weavegen.database import Connection
 from weavegen.exports import retrieval
 from weavegen.store import urls
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 from weavegen.trace.query import parse, words
 
 Json = dict[str, Any]
@@ -51,12 +51,12 @@ def corpus() -> Iterator[Installation]:
 
 
 @pytest.fixture
-def conn(corpus: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[sa.Connection]:
+def conn(corpus: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
     monkeypatch.setenv("WEAVEGEN_HOME", str(corpus.home))
-    engine = make_engine(urls.database_url(corpus.config))
-    with engine.connect() as connection:
+    db = pooled(urls.database_url(corpus.config))
+    with db.connect() as connection:
         yield connection
-    engine.dispose()
+    db.close()
 
 
 def lines(folder: Path) -> list[Json]:
@@ -216,7 +216,7 @@ def test_trajectories_follow_the_format_and_contain_every_block(corpus: Installa
 # ----------------------------------------------------------------------------------------- retrieval
 
 
-def test_queries_find_what_the_export_says(corpus: Installation, tmp_path: Path, conn: sa.Connection) -> None:
+def test_queries_find_what_the_export_says(corpus: Installation, tmp_path: Path, conn: Connection) -> None:
     import pyarrow.parquet as pq
 
     written = corpus.json("export", "--format", "retrieval", "--out", tmp_path / "out")

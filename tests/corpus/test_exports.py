@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from simulation import tokenizer
 from tests.support import TICTACTOE
 from tests.support.installation import Installation, installed
 from weavegen import exports
+from weavegen.database import Connection, Statement
 from weavegen.errors import UsageError, WeavegenError
 from weavegen.exports import write
 from weavegen.exports.completions import find
@@ -33,7 +33,7 @@ from weavegen.kernel.context import STOP
 from weavegen.kernel.selection import mean_score, penalised
 from weavegen.kernel.steps import Penalties, YesNo
 from weavegen.store import urls
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 
 TESTED = "test-exports"
 """The application name of these tests' connections."""
@@ -59,16 +59,16 @@ def corpus() -> Iterator[Installation]:
 
 
 @pytest.fixture
-def conn(corpus: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[sa.Connection]:
+def conn(corpus: Installation, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
     """A connection that rolls back its changes, in a process that uses the installation."""
     monkeypatch.setenv("WEAVEGEN_HOME", str(corpus.home))
     for name in ("DATABASE_URL", "WEAVEGEN_READER_URL"):
         monkeypatch.delenv(name, raising=False)
-    engine = make_engine(urls.database_url(corpus.config), connect_args={"application_name": TESTED})
-    with engine.connect() as connection:
+    db = pooled(urls.database_url(corpus.config), application_name=TESTED)
+    with db.connect() as connection:
         yield connection
         connection.rollback()
-    engine.dispose()
+    db.close()
 
 
 def exported(corpus: Installation, out: Path, *arguments: str) -> Any:
@@ -221,19 +221,19 @@ def test_near_ties_are_left_out_unless_their_outcomes_differ(corpus: Installatio
     assert "rows were left out" in line
 
 
-def test_failed_candidates_are_never_chosen_and_unscored_ones_are_in_no_pair(conn: sa.Connection) -> None:
-    query = sa.text("select chosen_id, rejected_id, kind from preference_pairs where kind = 'candidates'")
+def test_failed_candidates_are_never_chosen_and_unscored_ones_are_in_no_pair(conn: Connection) -> None:
+    query = Statement("select chosen_id, rejected_id, kind from preference_pairs where kind = 'candidates'")
     before = conn.execute(query).all()
     kept = conn.execute(
-        sa.text("select p.chosen_id from preference_pairs p where p.chosen_kept and p.kind = 'candidates' limit 1")
+        Statement("select p.chosen_id from preference_pairs p where p.chosen_kept and p.kind = 'candidates' limit 1")
     ).scalar_one()
-    conn.execute(sa.text("update blocks set ran = false, preference = -0.5 where candidate_id = :id"), {"id": kept})
+    conn.execute(Statement("update blocks set ran = false, preference = -0.5 where candidate_id = :id"), {"id": kept})
     assert kept not in [row.chosen_id for row in conn.execute(query)]
     unscored = before[0].rejected_id
-    conn.execute(sa.text("update scores set score = null where candidate_id = :id"), {"id": unscored})
+    conn.execute(Statement("update scores set score = null where candidate_id = :id"), {"id": unscored})
     assert unscored not in {one for row in conn.execute(query) for one in row[:2]}
     values = conn.execute(
-        sa.text("select score, value from candidate_values where candidate_id = :id"), {"id": unscored}
+        Statement("select score, value from candidate_values where candidate_id = :id"), {"id": unscored}
     ).one()
     assert tuple(values) == (None, None)
 
@@ -311,13 +311,13 @@ def test_steps_are_right_or_wrong_and_do_not_contain_the_label(corpus: Installat
 
 def test_a_tick_is_found_by_the_key_of_an_earlier_version(corpus: Installation) -> None:
     """Releases keep the keys of their rows. Before version 0.2 that of a tick had no third number."""
-    engine = make_engine(urls.database_url(corpus.config))
+    db = pooled(urls.database_url(corpus.config))
     [[trace, tick]] = corpus.sql("select trace_id, tick from stepwise_examples where candidate_id is null limit 1")
-    with engine.connect() as conn:
+    with db.connect() as conn:
         old, new = (find(conn, "stepwise", trace, [key]) for key in ((trace, tick), (trace, tick, -tick)))
     assert list(old) == [(trace, tick)]
     assert list(old.values()) == list(new.values())
-    engine.dispose()
+    db.close()
 
 
 SOURCES = ("drawn", "ran", "asserted", "evaluated")
@@ -430,13 +430,13 @@ def test_another_export_to_the_same_folder_name_is_not_cached_as_the_first(
         shutil.rmtree(tmp_path / "out")
 
 
-def test_a_trace_that_repeats_another_is_in_the_same_split(conn: sa.Connection) -> None:
+def test_a_trace_that_repeats_another_is_in_the_same_split(conn: Connection) -> None:
     shares = {"train": 0.5, "test": 0.5}
-    ids = conn.execute(sa.text("select id from traces order by id")).scalars().all()
+    ids = conn.execute(Statement("select id from traces order by id")).scalars()
     first = {trace: write.split_of(conn, trace, shares) for trace in ids}
     assert set(first.values()) == {"train", "test"}
     away = next(trace for trace in ids[1:] if first[trace] != first[ids[0]])
-    conn.execute(sa.text("update traces set retry_of = :root where id = :id"), {"root": ids[0], "id": away})
+    conn.execute(Statement("update traces set retry_of = :root where id = :id"), {"root": ids[0], "id": away})
     assert write.split_of(conn, away, shares) == first[ids[0]]
 
 
@@ -583,7 +583,7 @@ def wanted(out: Path) -> write.Export:
     return write.Export(format=exports.find("sft"), out=out)
 
 
-def test_interrupted_while_it_writes(conn: sa.Connection, tmp_path: Path) -> None:
+def test_interrupted_while_it_writes(conn: Connection, tmp_path: Path) -> None:
     def interrupt(done: int, count: int) -> None:
         if done == count // 2:
             raise KeyboardInterrupt
@@ -593,7 +593,7 @@ def test_interrupted_while_it_writes(conn: sa.Connection, tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_database_that_goes_away_in_the_middle(conn: sa.Connection, corpus: Installation, tmp_path: Path) -> None:
+def test_a_database_that_goes_away_in_the_middle(conn: Connection, corpus: Installation, tmp_path: Path) -> None:
     def cut(done: int, count: int) -> None:
         if done == 1:
             corpus.sql(
@@ -607,7 +607,7 @@ def test_a_database_that_goes_away_in_the_middle(conn: sa.Connection, corpus: In
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_rest_of_a_killed_export_is_not_taken_for_a_complete_one(conn: sa.Connection, tmp_path: Path) -> None:
+def test_the_rest_of_a_killed_export_is_not_taken_for_a_complete_one(conn: Connection, tmp_path: Path) -> None:
     part = tmp_path / "out.part"
     (part / "data").mkdir(parents=True)
     (part / MARK).touch()
@@ -618,7 +618,7 @@ def test_the_rest_of_a_killed_export_is_not_taken_for_a_complete_one(conn: sa.Co
     assert names == ["README.md", "data", "data/train-00000-of-00001.parquet"]
 
 
-def test_two_exports_can_not_write_to_one_folder(conn: sa.Connection, tmp_path: Path) -> None:
+def test_two_exports_can_not_write_to_one_folder(conn: Connection, tmp_path: Path) -> None:
     with new_folder(tmp_path / "out"), pytest.raises(UsageError, match="another export"):
         write.export(conn, wanted(tmp_path / "out"))
     assert (tmp_path / "out").is_dir()

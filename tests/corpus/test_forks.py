@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from tests.support.worker import Worker, enqueue, scalar
 from tests.support.world import World
+from weavegen.database import Database, Statement
 from weavegen.engine import forking
 from weavegen.errors import UsageError
 from weavegen.kernel.replay import encode
@@ -33,14 +33,14 @@ class Timeless(World):
         return random.Random(derive_seed(self.seed, TIMES.sub("", encode(step).decode())))
 
 
-def worker_of(db: sa.Engine, calls: float = 0.6) -> Worker:
+def worker_of(db: Database, calls: float = 0.6) -> Worker:
     """A worker whose world has many errors. With `calls`, subagents call subagents."""
     worker = Worker(db, max_active=1000)
     worker.world = Timeless(3, 0.7, calls)
     return worker
 
 
-def written(db: sa.Engine, calls: float = 0.6) -> int:
+def written(db: Database, calls: float = 0.6) -> int:
     """Write a trace to its end, with subagents, errors and second attempts. Returns its id."""
     job = enqueue(db, 1, ticks=4, doom_loop=1)
     worker = worker_of(db, calls)
@@ -48,23 +48,23 @@ def written(db: sa.Engine, calls: float = 0.6) -> int:
     return int(scalar(db, "select id from traces where job_id = :job", job=job))
 
 
-def fork(db: sa.Engine, trace: int, at: int, n: int = 1, seed: int = 7, **values: Any) -> list[int]:
+def fork(db: Database, trace: int, at: int, n: int = 1, seed: int = 7, **values: Any) -> list[int]:
     """Queue forks. Returns their ids."""
     with db.begin() as conn:
         cut = forking.plan(conn, trace, at)
         return forking.submit(conn, cut, n, seed=seed, values=values, name=None, version="0")[1]
 
 
-def play(db: sa.Engine, calls: float = 0.6) -> None:
+def play(db: Database, calls: float = 0.6) -> None:
     """Start the queued traces and run them to their end."""
     worker = worker_of(db, calls)
     while messages := worker.engine.start_queued():
         worker.run(messages)
 
 
-def rows(db: sa.Engine, trace: int) -> list[Any]:
+def rows(db: Database, trace: int) -> list[Any]:
     with db.connect() as conn:
-        return list(conn.execute(sa.text(RECORDED), {"trace": trace}).all())
+        return list(conn.execute(Statement(RECORDED), {"trace": trace}).all())
 
 
 def bodies(found: list[Any]) -> list[Any]:
@@ -72,7 +72,7 @@ def bodies(found: list[Any]) -> list[Any]:
     return [row[:12] for row in found]
 
 
-def check(db: sa.Engine, trace: int) -> None:
+def check(db: Database, trace: int) -> None:
     """Check a whole trace: blocks without gaps whose types may follow each other, an end, and consistent counters."""
     found = rows(db, trace)
     assert [row[0] for row in found] == list(range(len(found)))
@@ -81,9 +81,9 @@ def check(db: sa.Engine, trace: int) -> None:
         assert after.timestamp >= before.timestamp or after.type == "option"
     values = {"trace": trace}
     with db.connect() as conn:
-        row = conn.execute(sa.text("select * from traces where id = :trace"), values).one()
+        row = conn.execute(Statement("select * from traces where id = :trace"), values).one()
         counted = conn.execute(
-            sa.text(
+            Statement(
                 """
                 select count(*) as blocks, sum(octet_length(rendered)) as bytes, count(candidate_id) as written,
                   sum(octet_length(rendered)) filter (where index < :at) as shared,
@@ -119,25 +119,25 @@ def check(db: sa.Engine, trace: int) -> None:
     assert scalar(db, "select count(*) from events where trace_id = :trace and kind = 'tick restarted'", **values) == 0
 
 
-def indexes(db: sa.Engine, trace: int) -> list[int]:
+def indexes(db: Database, trace: int) -> list[int]:
     """Indexes of its blocks, without those of the bootstrap."""
     with db.connect() as conn:
         query = "select index from blocks where trace_id = :trace and tick > 0 order by index"
-        return list(conn.execute(sa.text(query), {"trace": trace}).scalars())
+        return list(conn.execute(Statement(query), {"trace": trace}).scalars())
 
 
-def same_seed(db: sa.Engine, trace: int) -> None:
+def same_seed(db: Database, trace: int) -> None:
     """Give queued forks of a trace its seed, so that they write the same."""
     with db.begin() as conn:
         query = "update traces set seed = (select seed from traces where id = :trace) where status = 'queued'"
-        conn.execute(sa.text(query), {"trace": trace})
+        conn.execute(Statement(query), {"trace": trace})
 
 
 FURTHER = 3
 """Number of blocks that a fork writes in tests that need no more."""
 
 
-def test_with_the_same_seed_a_fork_of_any_block_writes_the_same_again(db: sa.Engine) -> None:
+def test_with_the_same_seed_a_fork_of_any_block_writes_the_same_again(db: Database) -> None:
     trace = written(db)
     whole = rows(db, trace)
     assert {row.subagent for row in whole} == {"main", "main.1", "main.1.1"}
@@ -164,7 +164,7 @@ def test_with_the_same_seed_a_fork_of_any_block_writes_the_same_again(db: sa.Eng
     assert forked >= len(whole) - 4
 
 
-def test_forks_run_to_their_end(db: sa.Engine) -> None:
+def test_forks_run_to_their_end(db: Database) -> None:
     trace = written(db)
     whole = rows(db, trace)
     same = [fork(db, trace, at)[0] for at in indexes(db, trace)[::16]]
@@ -183,7 +183,7 @@ def test_forks_run_to_their_end(db: sa.Engine) -> None:
     assert len({str(one[at:]) for one in [*found, bodies(whole)]}) == 4
 
 
-def index_of_later_block(db: sa.Engine, trace: int, type: str = "action") -> int:
+def index_of_later_block(db: Database, trace: int, type: str = "action") -> int:
     """Index of the first block of a type after the first third of a trace."""
     query = """
         select index from blocks b where trace_id = :trace and type = :type
@@ -192,7 +192,7 @@ def index_of_later_block(db: sa.Engine, trace: int, type: str = "action") -> int
     return int(scalar(db, query, trace=trace, type=type))
 
 
-def test_a_fork_of_a_fork_uses_the_seeds_of_both(db: sa.Engine) -> None:
+def test_a_fork_of_a_fork_uses_the_seeds_of_both(db: Database) -> None:
     trace = written(db)
     at = index_of_later_block(db, trace, "orientation")
     [first] = fork(db, trace, at)
@@ -213,7 +213,7 @@ def test_a_fork_of_a_fork_uses_the_seeds_of_both(db: sa.Engine) -> None:
     assert scalar(db, "select fork_of from traces where id = :id", id=early) == trace
 
 
-def test_a_fork_continues_with_the_clock_of_its_first_own_block(db: sa.Engine) -> None:
+def test_a_fork_continues_with_the_clock_of_its_first_own_block(db: Database) -> None:
     trace = written(db, calls=0)
     at = index_of_later_block(db, trace)
     [id] = fork(db, trace, at)
@@ -227,7 +227,7 @@ def test_a_fork_continues_with_the_clock_of_its_first_own_block(db: sa.Engine) -
     check(db, id)
 
 
-def test_settings_apply_from_the_block_on(db: sa.Engine) -> None:
+def test_settings_apply_from_the_block_on(db: Database) -> None:
     trace = written(db, calls=0)
     at = index_of_later_block(db, trace)
     [id] = fork(db, trace, at, rounds=[3], ticks=5, time_budget=100.0)
@@ -238,8 +238,8 @@ def test_settings_apply_from_the_block_on(db: sa.Engine) -> None:
           and request -> 'prompt' ->> 'query' is null and (copy_of is null) = :own
     """
     with db.connect() as conn:
-        assert set(conn.execute(sa.text(query), {"id": id, "own": True}).scalars()) == {3}
-        copied = set(conn.execute(sa.text(query), {"id": id, "own": False}).scalars())
+        assert set(conn.execute(Statement(query), {"id": id, "own": True}).scalars()) == {3}
+        copied = set(conn.execute(Statement(query), {"id": id, "own": False}).scalars())
         assert copied & {4, 16, 64} == copied != set()
     assert scalar(db, "select ticks from traces where id = :id", id=id) == 5
     # Its own budget counts from the start of the trace, and applies from the next tick on.
@@ -250,7 +250,7 @@ def test_settings_apply_from_the_block_on(db: sa.Engine) -> None:
         fork(db, trace, at, rounds=[])
 
 
-def test_running_and_failed_traces_can_be_forked_also_after_their_last_block(db: sa.Engine) -> None:
+def test_running_and_failed_traces_can_be_forked_also_after_their_last_block(db: Database) -> None:
     job = enqueue(db, 1, ticks=4, doom_loop=1)
     worker = worker_of(db)
     messages = worker.engine.start_queued()
@@ -278,7 +278,7 @@ def test_running_and_failed_traces_can_be_forked_also_after_their_last_block(db:
     assert all(one == found[0] for one in found)
 
 
-def test_a_restarted_tick_of_a_fork_belongs_to_the_fork(db: sa.Engine) -> None:
+def test_a_restarted_tick_of_a_fork_belongs_to_the_fork(db: Database) -> None:
     trace = written(db, calls=0)
     at = index_of_later_block(db, trace, "expectation")
     [id] = fork(db, trace, at)
@@ -286,7 +286,7 @@ def test_a_restarted_tick_of_a_fork_belongs_to_the_fork(db: sa.Engine) -> None:
     messages = worker.engine.start_queued()
     with db.begin() as conn:  # as if a newer version requested another number of candidates
         query = "update steps set request = jsonb_set(request, '{n}', '5') where trace_id = :id and kind = 'sample'"
-        conn.execute(sa.text(query), {"id": id})
+        conn.execute(Statement(query), {"id": id})
     worker.run(messages)
     first = scalar(db, "select first_block from ticks where trace_id = :id and run = 1", id=id)
     assert first < at
@@ -302,7 +302,7 @@ def test_a_restarted_tick_of_a_fork_belongs_to_the_fork(db: sa.Engine) -> None:
     assert bodies(rows(db, id))[:first] == bodies(rows(db, trace))[:first]
 
 
-def test_invalid_forks_are_refused_with_advice(db: sa.Engine) -> None:
+def test_invalid_forks_are_refused_with_advice(db: Database) -> None:
     trace = written(db)
     end = scalar(db, "select blocks from traces where id = :id", id=trace)
     for at, complaint in {
@@ -320,13 +320,13 @@ def test_invalid_forks_are_refused_with_advice(db: sa.Engine) -> None:
     with pytest.raises(UsageError, match="has 0 blocks: it can't be forked yet"):
         fork(db, queued, 4)
     with db.begin() as conn:
-        conn.execute(sa.text("update jobs set agent = 'unknown' where id = 1"))
+        conn.execute(Statement("update jobs set agent = 'unknown' where id = 1"))
     with pytest.raises(UsageError, match="no agent unknown"):
         fork(db, trace, index_of_later_block(db, trace))
     with db.begin() as conn:
-        conn.execute(sa.text("update jobs set agent = 'weave' where id = 1"))
+        conn.execute(Statement("update jobs set agent = 'weave' where id = 1"))
         query = "update steps set request = jsonb_set(request, '{n}', '5') where trace_id = :id and kind = 'sample'"
-        conn.execute(sa.text(query), {"id": trace})
+        conn.execute(Statement(query), {"id": trace})
     with pytest.raises(UsageError, match="another version of weavegen"):
         fork(db, trace, index_of_later_block(db, trace))
     # A fork that became invalid after it was queued fails with the reason.
@@ -334,7 +334,7 @@ def test_invalid_forks_are_refused_with_advice(db: sa.Engine) -> None:
     assert "can't be forked off any more" in scalar(db, "select failure from traces where id = :id", id=queued)
 
 
-def test_a_failed_fork_is_retried_as_a_fork(db: sa.Engine) -> None:
+def test_a_failed_fork_is_retried_as_a_fork(db: Database) -> None:
     trace = written(db)
     at = index_of_later_block(db, trace)
     [id] = fork(db, trace, at)
@@ -351,7 +351,7 @@ def test_a_failed_fork_is_retried_as_a_fork(db: sa.Engine) -> None:
     assert bodies(rows(db, again))[:at] == bodies(rows(db, trace))[:at]
 
 
-def test_model_usage_is_counted_once(db: sa.Engine) -> None:
+def test_model_usage_is_counted_once(db: Database) -> None:
     trace = written(db)
     at = index_of_later_block(db, trace, "outcome")
     counted = "select (select count(*) from {}) as n"
@@ -368,10 +368,10 @@ def test_model_usage_is_counted_once(db: sa.Engine) -> None:
     assert scalar(db, "select bool_and(bytes = shared_bytes) from traces where fork_of is not null")
 
 
-def test_a_planned_trace_can_be_forked(db: sa.Engine) -> None:
+def test_a_planned_trace_can_be_forked(db: Database) -> None:
     job = enqueue(db, 1, ticks=2)
     with db.begin() as conn:
-        conn.execute(sa.text("update jobs set agent = 'planning'"))
+        conn.execute(Statement("update jobs set agent = 'planning'"))
     worker = worker_of(db)
     worker.run(worker.engine.start_queued())
     trace = int(scalar(db, "select id from traces where job_id = :job", job=job))
@@ -399,16 +399,16 @@ select id, 1, 'send', jsonb_build_object('values', ordinal) from steps where tra
 """
 
 
-def test_messages_are_not_sent_again(db: sa.Engine) -> None:
+def test_messages_are_not_sent_again(db: Database) -> None:
     trace = written(db)
     with db.begin() as conn:
-        conn.execute(sa.text(SPEAK), {"trace": trace})
+        conn.execute(Statement(SPEAK), {"trace": trace})
     [id] = fork(db, trace, index_of_later_block(db, trace))
     worker_of(db).engine.start_queued()
     with db.connect() as conn:
-        channel = conn.execute(sa.text("select * from channels where trace_id = :id"), {"id": id}).one()
+        channel = conn.execute(Statement("select * from channels where trace_id = :id"), {"id": id}).one()
         said = conn.execute(
-            sa.text("select number, text, sent_at from messages where channel_id = :id order by number"),
+            Statement("select number, text, sent_at from messages where channel_id = :id order by number"),
             {"id": channel.id},
         ).all()
     assert (channel.name, channel.messages, channel.closed_at) == ("talk", 2, None)
@@ -419,12 +419,12 @@ def test_messages_are_not_sent_again(db: sa.Engine) -> None:
     assert scalar(db, answered, id=id) == scalar(db, executed, id=id) > 3
 
 
-def test_an_error_in_copying_fails_only_the_fork(db: sa.Engine) -> None:
+def test_an_error_in_copying_fails_only_the_fork(db: Database) -> None:
     trace = written(db)
     [id] = fork(db, trace, index_of_later_block(db, trace))
     other = enqueue(db, 1, ticks=1)
     with db.begin() as conn:
-        conn.execute(sa.text(f"alter table blocks add constraint no_copies check (trace_id <> {id})"))
+        conn.execute(Statement(f"alter table blocks add constraint no_copies check (trace_id <> {id})"))
     [message] = worker_of(db).engine.start_queued()
     assert "CheckViolation" in scalar(db, "select failure from traces where id = :id", id=id)
     assert scalar(db, "select count(*) from blocks where trace_id = :id", id=id) == 0

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from kombu.connection import Connection
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
@@ -24,10 +23,12 @@ from tests.support.worker import Worker, enqueue, scalar
 from weavegen import sql
 from weavegen.cli.app import app
 from weavegen.config import Config
+from weavegen.database import Database, Statement
 from weavegen.errors import UsageError
 from weavegen.monitoring import metrics
 from weavegen.pool.routing import moves
-from weavegen.store import servers, workers
+from weavegen.store import servers, urls, workers
+from weavegen.store.session import unpooled
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "metrics.md").read_text()
@@ -55,13 +56,13 @@ def no_server(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture(scope="module")
-def corpus(config: Config, template: str) -> Iterator[sa.Engine]:
+def corpus(config: Config, template: str) -> Iterator[Database]:
     """The sample corpus for all tests of this file, which do not change it."""
-    with filled(config, template) as engine:
-        yield engine
+    with filled(config, template) as db:
+        yield db
 
 
-def parsed_metrics(db: sa.Engine) -> Figures:
+def parsed_metrics(db: Database) -> Figures:
     """The metrics that `text` returns, by name and labels."""
     with db.connect() as conn:
         families = text_string_to_metric_families(metrics.text(conn))
@@ -83,7 +84,7 @@ def labels_of(figures: Figures) -> dict[str, set[str]]:
     return found
 
 
-def test_sums_equal_those_of_the_tables(corpus: sa.Engine, redis_url: str, no_server: str) -> None:
+def test_sums_equal_those_of_the_tables(corpus: Database, redis_url: str, no_server: str) -> None:
     figures = parsed_metrics(corpus)
     assert value(figures, "blocks_total") == scalar(corpus, "select count(*) from blocks")
     assert value(figures, "sampled_tokens_total") == scalar(corpus, "select sum(tokens) from candidates")
@@ -101,13 +102,13 @@ def test_sums_equal_those_of_the_tables(corpus: sa.Engine, redis_url: str, no_se
     assert value(figures, "server_requests_running", server=no_server) is None
 
 
-def test_steps_are_reported_by_queue_and_age(db: sa.Engine, redis_url: str, no_server: str) -> None:
+def test_steps_are_reported_by_queue_and_age(db: Database, redis_url: str, no_server: str) -> None:
     enqueue(db, 3)
     worker = Worker(db)
     messages = worker.engine.start_queued()
     queue = messages[0].queue
     with db.begin() as conn:
-        conn.execute(sa.text("update steps set ready_at = ready_at - interval '90 seconds' where id = 1"))
+        conn.execute(Statement("update steps set ready_at = ready_at - interval '90 seconds' where id = 1"))
     figures = parsed_metrics(db)
     assert value(figures, "steps_ready", queue=queue) == 3
     age = value(figures, "oldest_ready_step_age_seconds", queue=queue)
@@ -118,8 +119,8 @@ def test_steps_are_reported_by_queue_and_age(db: sa.Engine, redis_url: str, no_s
     held = worker.claim(messages[0].step_id)
     assert held is not None
     with db.begin() as conn:
-        conn.execute(sa.text("update steps set lease_until = now() - interval '1 second' where id = 1"))
-        conn.execute(sa.text("update steps set failure = 'refused' where id = 2"))
+        conn.execute(Statement("update steps set lease_until = now() - interval '1 second' where id = 1"))
+        conn.execute(Statement("update steps set failure = 'refused' where id = 2"))
     figures = parsed_metrics(db)
     assert value(figures, "steps_ready", queue=queue) == 2
     assert value(figures, "steps_retrying", queue=queue) == 1
@@ -127,7 +128,7 @@ def test_steps_are_reported_by_queue_and_age(db: sa.Engine, redis_url: str, no_s
     assert sum(count for (name, _), count in figures.items() if name == "weavegen_steps_running") == 1
 
     with db.begin() as conn:
-        conn.execute(sa.text("update jobs set state = 'paused'"))
+        conn.execute(Statement("update jobs set state = 'paused'"))
     figures = parsed_metrics(db)
     assert value(figures, "steps_ready", queue=queue) == 0
     assert value(figures, "oldest_ready_step_age_seconds", queue=queue) == 0
@@ -136,7 +137,7 @@ def test_steps_are_reported_by_queue_and_age(db: sa.Engine, redis_url: str, no_s
 
 
 def test_the_broker_s_queues_are_reported(
-    db: sa.Engine, redis_url: str, no_server: str, monkeypatch: pytest.MonkeyPatch
+    db: Database, redis_url: str, no_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Connection(redis_url) as connection:
         queue = connection.SimpleQueue("score")
@@ -159,7 +160,7 @@ def test_the_broker_s_queues_are_reported(
 
 
 def test_model_servers_are_reported_and_the_simulation_is_marked(
-    db: sa.Engine, redis_url: str, sim: Process, monkeypatch: pytest.MonkeyPatch
+    db: Database, redis_url: str, sim: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", sim.url)
     with db.begin() as conn:
@@ -175,21 +176,21 @@ def test_model_servers_are_reported_and_the_simulation_is_marked(
     assert value(figures, "server_info", **away) == 1
 
 
-def test_no_large_table_is_read_completely(corpus: sa.Engine) -> None:
+def test_no_large_table_is_read_completely(corpus: Database) -> None:
     everything = metrics.QUERIES | {"open_steps": sql.load("monitoring/open_steps")}
     assert {"traces", "queues", "open_steps", "steps", "errors"} <= everything.keys()
     with corpus.connect() as conn:
         # The sample is so small that the planner would prefer to read whole tables.
-        conn.execute(sa.text("set local enable_seqscan = off"))
+        conn.execute(Statement("set local enable_seqscan = off"))
         for name, query in everything.items():
-            plan = "\n".join(conn.execute(sa.text(f"explain {query}")).scalars())
+            plan = "\n".join(conn.execute(Statement(f"explain {query.text}")).scalars())
             assert not re.search(rf"Seq Scan on ({'|'.join(LARGE)})\b", plan), f"{name}\n{plan}"
             for scan in re.findall(rf"Scan using (\w+) on (?:{'|'.join(LARGE)})\b", plan):
                 assert scan == "ix_steps_open", f"{name}\n{plan}"
 
 
 def test_the_document_lists_all_metrics(
-    corpus: sa.Engine, redis_url: str, sim: Process, monkeypatch: pytest.MonkeyPatch
+    corpus: Database, redis_url: str, sim: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", sim.url)
     with corpus.begin() as conn:
@@ -199,7 +200,7 @@ def test_the_document_lists_all_metrics(
         there = labels_of(parsed_metrics(corpus))
     finally:
         with corpus.begin() as conn:
-            conn.execute(sa.text("truncate workers, server_health"))
+            conn.execute(Statement("truncate workers, server_health"))
     there["weavegen_service_restarts_total"] = {"service"}  # no service runs here
     listed = {
         name: set(filter(None, labels.replace(",", " ").split()))
@@ -208,7 +209,7 @@ def test_the_document_lists_all_metrics(
     assert listed == there
 
 
-def test_names_follow_prometheus_conventions(corpus: sa.Engine, redis_url: str, no_server: str) -> None:
+def test_names_follow_prometheus_conventions(corpus: Database, redis_url: str, no_server: str) -> None:
     with corpus.connect() as conn:
         families = list(text_string_to_metric_families(metrics.text(conn)))
     for family in families:
@@ -261,8 +262,8 @@ def test_the_legends_of_the_dashboard_are_labels() -> None:
                 assert all(f"by ({label})" in target["expr"] for label in legend), panel["title"]
 
 
-def test_the_command(corpus: sa.Engine, home: Path, redis_url: str, no_server: str) -> None:
-    url = corpus.url.render_as_string(hide_password=False)
+def test_the_command(corpus: Database, home: Path, redis_url: str, no_server: str) -> None:
+    url = corpus.url
     runner = CliRunner(env={"DATABASE_URL": url, "WEAVEGEN_HOME": str(home)})
     assert "\nweavegen_blocks_total 3000.0\n" in runner.invoke(app, ["metrics"], catch_exceptions=False).stdout
     rows = json.loads(runner.invoke(app, ["metrics", "--json"], catch_exceptions=False).stdout)
@@ -273,8 +274,8 @@ def test_the_command(corpus: sa.Engine, home: Path, redis_url: str, no_server: s
     assert "can't listen on" in str(failed.exception)
 
 
-def test_prometheus_can_scrape(corpus: sa.Engine, home: Path, redis_url: str, no_server: str) -> None:
-    url = corpus.url.render_as_string(hide_password=False)
+def test_prometheus_can_scrape(corpus: Database, home: Path, redis_url: str, no_server: str) -> None:
+    url = corpus.url
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
@@ -296,7 +297,6 @@ def test_prometheus_can_scrape(corpus: sa.Engine, home: Path, redis_url: str, no
         assert server.wait(timeout=60) == 0
 
 
-def test_a_scrape_without_the_database_is_answered(corpus: sa.Engine) -> None:
-    broken = sa.create_engine(corpus.url.set(database="no_such_database"))
+def test_a_scrape_without_the_database_is_answered(corpus: Database) -> None:
+    broken = unpooled(corpus.url.replace(urls.parts(corpus.url)["dbname"], "no_such_database"))
     assert metrics.answer(broken)[0] == 503
-    broken.dispose()

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
-from tests.support.database import copy_of, engine_of_copy
+from tests.support.database import copy_of, database_of_copy
 from tests.support.worker import Worker, enqueue, scalar
 from weavegen import exports
 from weavegen.cli.release import checked
 from weavegen.config import Config
+from weavegen.database import Database, Statement
 from weavegen.errors import UsageError, WeavegenError
 from weavegen.exports import write
 from weavegen.exports.releases.facts import contamination, units
@@ -21,7 +21,7 @@ from weavegen.exports.releases.freeze import again, differing, freeze
 from weavegen.exports.releases.manifest import differences
 from weavegen.exports.releases.near_duplicates import Double, Unit, doubles, jaccard, shingles
 from weavegen.store import releases, urls
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 
 SCORED = """
 update scores s set candidate_id = c.id from steps p, steps q, candidates c
@@ -52,21 +52,21 @@ $$
 def written(config: Config, template: str) -> Iterator[str]:
     """A database with a few traces that have ended."""
     with copy_of(config, template) as name:
-        db = make_engine(urls.embedded_url(config, name))
+        db = pooled(urls.embedded_url(config, name))
         enqueue(db, 4, ticks=2)
         write_traces(db, 1)
-        db.dispose()
+        db.close()
         yield name
 
 
 @pytest.fixture
-def corpus(config: Config, written: str) -> Iterator[sa.Engine]:
+def corpus(config: Config, written: str) -> Iterator[Database]:
     """The same for one test, which may change it."""
-    with engine_of_copy(config, written) as db:
+    with database_of_copy(config, written) as db:
         yield db
 
 
-def write_traces(db: sa.Engine, seed: int) -> None:
+def write_traces(db: Database, seed: int) -> None:
     worker = Worker(db, seed)
     worker.run(worker.engine.start_queued())
     execute(db, SCORED)
@@ -78,7 +78,7 @@ def wanted(out: Path, format: str = "text", **options: Any) -> write.Export:
 
 
 def make(
-    db: sa.Engine, config: Config, out: Path, name: str = "one", threshold: float | None = None, **options: Any
+    db: Database, config: Config, out: Path, name: str = "one", threshold: float | None = None, **options: Any
 ) -> dict[str, Any]:
     """Make a release. Returns its manifest."""
     with db.connect() as conn:
@@ -90,9 +90,9 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def execute(db: sa.Engine, statement: str, **parameters: Any) -> None:
+def execute(db: Database, statement: str, **parameters: Any) -> None:
     with db.begin() as conn:
-        conn.execute(sa.text(statement), parameters)
+        conn.execute(Statement(statement), parameters)
 
 
 # -------------------------------------------------------------------------------------------------- byte for byte
@@ -100,7 +100,7 @@ def execute(db: sa.Engine, statement: str, **parameters: Any) -> None:
 
 @pytest.mark.parametrize("format", ["text", "kto", "py", "json"])
 def test_a_release_is_reproducible_after_later_changes(
-    corpus: sa.Engine, config: Config, tmp_path: Path, format: str
+    corpus: Database, config: Config, tmp_path: Path, format: str
 ) -> None:
     splits = {"train": 0.5, "test": 0.5}
     manifest = make(corpus, config, tmp_path / "a", format=format, splits=splits, where="trace_id > 1")
@@ -117,7 +117,7 @@ def test_a_release_is_reproducible_after_later_changes(
     assert manifest["files"].keys() == bytes_of(tmp_path / "a").keys() - {"manifest.json"}
 
 
-def test_contents_of_the_manifest_and_the_card(corpus: sa.Engine, config: Config, tmp_path: Path) -> None:
+def test_contents_of_the_manifest_and_the_card(corpus: Database, config: Config, tmp_path: Path) -> None:
     manifest = make(corpus, config, tmp_path / "a", threshold=0.95)
     assert manifest["release"] == "one"
     assert manifest["condition"] is None
@@ -136,7 +136,7 @@ def test_contents_of_the_manifest_and_the_card(corpus: sa.Engine, config: Config
 
 
 def test_many_rows_are_stored_in_parts(
-    corpus: sa.Engine, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Database, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(releases, "KEYS_PER_PART", 7)
     manifest = make(corpus, config, tmp_path / "a", format="kto")
@@ -148,7 +148,7 @@ def test_many_rows_are_stored_in_parts(
     assert keys == sorted(keys)
 
 
-def test_running_traces_are_left_out(corpus: sa.Engine, config: Config, tmp_path: Path) -> None:
+def test_running_traces_are_left_out(corpus: Database, config: Config, tmp_path: Path) -> None:
     execute(corpus, "update traces set status = 'running' where id = 2")
     manifest = make(corpus, config, tmp_path / "a")
     assert (manifest["rows"]["found"], manifest["rows"]["open"], manifest["rows"]["kept"]) == (4, 1, 3)
@@ -158,7 +158,7 @@ def test_running_traces_are_left_out(corpus: sa.Engine, config: Config, tmp_path
     assert not (tmp_path / "b").exists()
 
 
-def test_a_changed_corpus_is_detected(corpus: sa.Engine, config: Config, tmp_path: Path) -> None:
+def test_a_changed_corpus_is_detected(corpus: Database, config: Config, tmp_path: Path) -> None:
     make(corpus, config, tmp_path / "a")
     execute(corpus, "update blocks set rendered = rendered || '#' where id = (select max(id) from blocks)")
     with corpus.connect() as conn:
@@ -173,7 +173,7 @@ def test_a_changed_corpus_is_detected(corpus: sa.Engine, config: Config, tmp_pat
     assert list(tmp_path.iterdir()) == [tmp_path / "a"]
 
 
-def test_a_changed_folder_is_detected(corpus: sa.Engine, config: Config, tmp_path: Path) -> None:
+def test_a_changed_folder_is_detected(corpus: Database, config: Config, tmp_path: Path) -> None:
     make(corpus, config, tmp_path / "a", format="py")
     [first, second, *_] = sorted((tmp_path / "a" / "train").iterdir())
     first.unlink()
@@ -191,7 +191,7 @@ def test_a_changed_folder_is_detected(corpus: sa.Engine, config: Config, tmp_pat
             differing(conn, "one", tmp_path / "b")
 
 
-def test_names_and_folders_of_releases(corpus: sa.Engine, config: Config, tmp_path: Path) -> None:
+def test_names_and_folders_of_releases(corpus: Database, config: Config, tmp_path: Path) -> None:
     make(corpus, config, tmp_path / "a")
     with pytest.raises(UsageError, match="never changed"):
         make(corpus, config, tmp_path / "b")
@@ -256,7 +256,7 @@ def test_a_text_that_only_resembles_a_removed_one_stays() -> None:
 
 @pytest.mark.parametrize("format", sorted(exports.FORMATS))
 def test_near_duplicates_of_each_format_are_found(
-    corpus: sa.Engine, config: Config, tmp_path: Path, format: str
+    corpus: Database, config: Config, tmp_path: Path, format: str
 ) -> None:
     """The corpus repeats itself often, so little is left."""
     chosen = wanted(tmp_path, format)
@@ -284,7 +284,7 @@ def test_near_duplicates_of_each_format_are_found(
         assert len(kept) < len(rows)
 
 
-def test_removed_rows_are_recorded(corpus: sa.Engine, config: Config, tmp_path: Path) -> None:
+def test_removed_rows_are_recorded(corpus: Database, config: Config, tmp_path: Path) -> None:
     execute(corpus, "update blocks set body = 'the same words in each and every block here' where candidate_id > 0")
     execute(corpus, "update ticks set reward = 0.1 * trace_id")
     manifest = make(corpus, config, tmp_path / "a", threshold=0.3)
@@ -292,7 +292,7 @@ def test_removed_rows_are_recorded(corpus: sa.Engine, config: Config, tmp_path: 
     assert "3 near-duplicates removed" in (tmp_path / "a" / "README.md").read_text()
     with corpus.connect() as conn:
         assert list(releases.keys(conn, releases.load(conn, "one"))) == [(4,)]
-        removed = conn.execute(sa.text("select keys from release_keys where kind = 'removed'")).scalar_one()
+        removed = conn.execute(Statement("select keys from release_keys where kind = 'removed'")).scalar_one()
         again(conn, "one", tmp_path / "b")
     assert removed == [1, 4, 2, 4, 3, 4]
     assert bytes_of(tmp_path / "a") == bytes_of(tmp_path / "b")
@@ -301,11 +301,11 @@ def test_removed_rows_are_recorded(corpus: sa.Engine, config: Config, tmp_path: 
 # ----------------------------------------------------------------------------------------------- contamination
 
 
-def test_contamination_is_what_retrieval_should_not_have_shown(corpus: sa.Engine) -> None:
+def test_contamination_is_what_retrieval_should_not_have_shown(corpus: Database) -> None:
     """A step of trace 1 retrieves blocks whose kinds are known."""
     with corpus.begin() as conn:
         step, tick, run = conn.execute(
-            sa.text(
+            Statement(
                 """
                 select s.id, s.tick, s.run from steps s where s.trace_id = 1
                   and s.kind = 'sample' and s.ordinal > 0 order by s.id limit 1
@@ -313,11 +313,11 @@ def test_contamination_is_what_retrieval_should_not_have_shown(corpus: sa.Engine
             )
         ).one()
         step = conn.execute(
-            sa.text("select id from steps where trace_id = 1 and tick = :tick and run = :run and ordinal = 0"),
+            Statement("select id from steps where trace_id = 1 and tick = :tick and run = :run and ordinal = 0"),
             {"tick": tick, "run": run},
         ).scalar_one()
         retrieval = conn.execute(
-            sa.text(
+            Statement(
                 """
                 insert into retrievals (trace_id, step_id, query, before, least_score) values (1, :step, 'q', 1, 0)
                 returning id
@@ -326,7 +326,7 @@ def test_contamination_is_what_retrieval_should_not_have_shown(corpus: sa.Engine
             {"step": step},
         ).scalar_one()
         example = conn.execute(
-            sa.text(
+            Statement(
                 """
                 insert into examples (sha256, type, description, question, score, body)
                 values ('x', 'action', 'd', 'q?', 1, 'b') returning id
@@ -336,10 +336,10 @@ def test_contamination_is_what_retrieval_should_not_have_shown(corpus: sa.Engine
 
         def block(trace: int, index: int) -> int:
             query = "select id from blocks where trace_id = :t and index = :i"
-            return int(conn.execute(sa.text(query), {"t": trace, "i": index}).scalar_one())
+            return int(conn.execute(Statement(query), {"t": trace, "i": index}).scalar_one())
 
         written = conn.execute(
-            sa.text(
+            Statement(
                 """
                 select (request->'prompt'->'window'->>1)::int from steps
                 where trace_id = 1 and tick = :tick and run = :run and ordinal > 0 and kind = 'sample'
@@ -348,17 +348,17 @@ def test_contamination_is_what_retrieval_should_not_have_shown(corpus: sa.Engine
             ),
             {"tick": tick, "run": run},
         ).scalar_one()
-        body = conn.execute(sa.text("select body from blocks where id = :id"), {"id": block(1, written)}).scalar_one()
+        body = conn.execute(Statement("select body from blocks where id = :id"), {"id": block(1, written)}).scalar_one()
         # In order: its own past; its own window; another's past; another's future; equal to its own text; outside.
         shown = [block(1, 0), block(1, 1), block(2, 0), block(2, 1), block(3, 0), block(4, 0)]
         for rank, id in enumerate(shown, 1):
             later = "interval '1 day'" if rank == 4 else "interval '-1 day'"
             conn.execute(
-                sa.text(f"update blocks set created_at = now() + {later}, body = :body where id = :id"),
+                Statement(f"update blocks set created_at = now() + {later}, body = :body where id = :id"),
                 {"id": id, "body": body if rank == 5 else f"shown {rank}"},
             )
             conn.execute(
-                sa.text(
+                Statement(
                     """
                     insert into retrieval_hits (retrieval_id, rank, block_id, score, used)
                     values (:r, :rank, :id, 1, true)
@@ -367,7 +367,7 @@ def test_contamination_is_what_retrieval_should_not_have_shown(corpus: sa.Engine
                 {"r": retrieval, "rank": rank, "id": id},
             )
         conn.execute(
-            sa.text(
+            Statement(
                 """
                 insert into retrieval_hits (retrieval_id, rank, block_id, example_id, score, used)
                 values (:r, 7, null, :example, 1, true), (:r, 8, :unused, null, 1, false)

@@ -9,7 +9,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-import sqlalchemy as sa
 from playwright.sync_api import sync_playwright
 from typer.testing import CliRunner
 
@@ -17,6 +16,7 @@ from tests.support.sample_corpus import filled
 from tests.support.worker import Worker, enqueue, scalar
 from weavegen.cli.app import app
 from weavegen.config import Config
+from weavegen.database import Database, Statement
 from weavegen.errors import UsageError
 from weavegen.viewer import report_page
 from weavegen.viewer.report import Report, cost, effective, read, refresh
@@ -29,14 +29,14 @@ CHROMIUM = "/usr/bin/chromium"
 
 
 @pytest.fixture(scope="module")
-def corpus(config: Config, template: str) -> Iterator[sa.Engine]:
+def corpus(config: Config, template: str) -> Iterator[Database]:
     """The sample corpus for all tests of this file, which do not change it."""
-    with filled(config, template) as engine:
-        yield engine
+    with filled(config, template) as db:
+        yield db
 
 
 @pytest.fixture(scope="module")
-def report(corpus: sa.Engine) -> Report:
+def report(corpus: Database) -> Report:
     with corpus.connect() as conn:
         return read(conn, JOB, 2, simulation=False)
 
@@ -59,11 +59,11 @@ class Tags(HTMLParser):
         self.text += data
 
 
-def one(db: sa.Engine, query: str) -> Any:
+def one(db: Database, query: str) -> Any:
     return scalar(db, query, job=JOB)
 
 
-def test_its_sums_equal_those_of_the_tables(corpus: sa.Engine, report: Report) -> None:
+def test_its_sums_equal_those_of_the_tables(corpus: Database, report: Report) -> None:
     traces = "from traces where job_id = :job"
     assert report["sums"]["traces"] == one(corpus, f"select count(*) {traces}")
     assert report["sums"]["bytes"] == one(corpus, f"select sum(bytes - shared_bytes) {traces}")
@@ -82,7 +82,7 @@ def test_its_sums_equal_those_of_the_tables(corpus: sa.Engine, report: Report) -
     assert all(0 <= row["reward"] <= 0.5 for row in report["rewards"])
 
 
-def test_the_cost_follows_its_formulas(corpus: sa.Engine, report: Report) -> None:
+def test_the_cost_follows_its_formulas(corpus: Database, report: Report) -> None:
     kept = float(one(corpus, "select sum(bytes) from traces where job_id = :job and status = 'ended'")) / 1e6
     sampled = int(one(corpus, "select sum(sampled_tokens) from traces where job_id = :job"))
     computed = int(
@@ -105,7 +105,7 @@ def test_without_kept_tokens_the_cost_is_unknown() -> None:
     assert {name: value for name, value in found.items() if value is not None} == {"gpus_per_server": 1}
 
 
-def test_best_and_worst_are_the_extremes(corpus: sa.Engine, report: Report) -> None:
+def test_best_and_worst_are_the_extremes(corpus: Database, report: Report) -> None:
     scores = (
         "select %s(b.score) from blocks b join traces t on t.id = b.trace_id"
         " where t.job_id = :job and b.type = 'action'"
@@ -164,10 +164,10 @@ def test_recorded_texts_are_escaped(report: Report) -> None:
     assert any(name == "content" and "default-src 'none'" in (value or "") for name, value in tags.attributes)
 
 
-def test_a_job_of_the_simulation_says_so(db: sa.Engine) -> None:
+def test_a_job_of_the_simulation_says_so(db: Database) -> None:
     job = enqueue(db, 3, seed=3, ticks=3)
     with db.begin() as conn:
-        conn.execute(sa.text("update jobs set model = 'weavegen-sim'"))
+        conn.execute(Statement("update jobs set model = 'weavegen-sim'"))
     worker = Worker(db, seed=3)
     worker.run(worker.engine.start_queued())
     with db.connect() as conn:
@@ -182,7 +182,7 @@ def test_a_job_of_the_simulation_says_so(db: sa.Engine) -> None:
     assert "The simulation uses no GPU" in text
 
 
-def test_a_job_without_started_traces_has_a_report(db: sa.Engine) -> None:
+def test_a_job_without_started_traces_has_a_report(db: Database) -> None:
     job = enqueue(db, 2)
     with db.connect() as conn:
         list(refresh(conn, job))
@@ -192,14 +192,14 @@ def test_a_job_without_started_traces_has_a_report(db: sa.Engine) -> None:
     assert "<svg" not in text
 
 
-def test_conversations_are_shown_by_success(db: sa.Engine) -> None:
+def test_conversations_are_shown_by_success(db: Database) -> None:
     job = enqueue(db, 3)
     with db.begin() as conn:
-        conn.execute(sa.text("update jobs set agent = 'react'"))
+        conn.execute(Statement("update jobs set agent = 'react'"))
         for number, success in enumerate((False, True, None), 1):
-            returned = json.dumps({"success": success, "final_response": f"answer {number}", "error": None})
+            returned = {"success": success, "final_response": f"answer {number}", "error": None}
             conn.execute(
-                sa.text(
+                Statement(
                     "update traces set status = 'ended', returned = cast(:returned as jsonb), started_at = now(),"
                     " finished_at = now() where number = :number"
                 ),
@@ -207,7 +207,7 @@ def test_conversations_are_shown_by_success(db: sa.Engine) -> None:
             )
         for index, (type, body) in enumerate((("user", "a <b>task</b>"), ("assistant", "said"))):
             conn.execute(
-                sa.text(
+                Statement(
                     "insert into blocks (trace_id, index, tick, subagent, type, body, rendered, timestamp,"
                     " time_remaining, compiles, tags)"
                     " select id, :index, 0, 'main', :type, :body, :body, 0, 0, true, '{}' from traces"
@@ -223,11 +223,11 @@ def test_conversations_are_shown_by_success(db: sa.Engine) -> None:
     assert text.index("answer 2") < text.index("answer 1")
 
 
-def test_all_revisions_of_the_settings_are_listed(db: sa.Engine) -> None:
+def test_all_revisions_of_the_settings_are_listed(db: Database) -> None:
     job = enqueue(db, 1, ticks=3)
     with db.begin() as conn:
         conn.execute(
-            sa.text(
+            Statement(
                 "insert into job_settings (job_id, revision, settings) values"
                 """ (:job, 1, '{"ticks": 5, "types": {"action": {"temperature": 0.5}}}')"""
             ),
@@ -242,8 +242,8 @@ def test_all_revisions_of_the_settings_are_listed(db: sa.Engine) -> None:
     assert effective({"no_such_setting": 1}) is None
 
 
-def test_the_command(corpus: sa.Engine, home: Path, tmp_path: Path) -> None:
-    url = corpus.url.render_as_string(hide_password=False)
+def test_the_command(corpus: Database, home: Path, tmp_path: Path) -> None:
+    url = corpus.url
     runner = CliRunner(env={"DATABASE_URL": url, "WEAVEGEN_HOME": str(home)})
     file = tmp_path / "report.html"
     said = runner.invoke(app, ["report", str(JOB), "--out", str(file), "--as-is"], catch_exceptions=False)

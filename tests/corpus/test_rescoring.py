@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from tests.support import ROOT, TICTACTOE
 from tests.support.installation import Installation
+from weavegen.database import Connection, Statement
 from weavegen.evaluator.calibration import Fit
 from weavegen.evaluator.rubrics import parse
 from weavegen.kernel import prompts
 from weavegen.store import campaigns, urls
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import RAN_QUESTION
 
@@ -36,14 +36,14 @@ def job(installation: Installation) -> int:
 
 
 @contextmanager
-def writing(installation: Installation) -> Iterator[sa.Connection]:
+def writing(installation: Installation) -> Iterator[Connection]:
     """A transaction in the installation's database."""
-    engine = make_engine(urls.database_url(installation.config))
+    db = pooled(urls.database_url(installation.config))
     try:
-        with engine.begin() as conn:
+        with db.begin() as conn:
             yield conn
     finally:
-        engine.dispose()
+        db.close()
 
 
 def rubric(folder: Path, text: str) -> Path:
@@ -207,7 +207,7 @@ def test_a_text_too_long_for_the_model_fails_alone(installation: Installation, j
         """,
         j=job,
     )
-    change = sa.text("update candidates set text = :text where id = :id")
+    change = Statement("update candidates set text = :text where id = :id")
     with writing(installation) as conn:
         conn.execute(change, {"text": "word " * 300_000, "id": candidate})
     where = f"candidate_id in (select id from candidates where step_id = {step})"
@@ -261,7 +261,7 @@ def test_a_correction_is_fitted_to_grounded_labels(installation: Installation, j
     """For each executed block the model says twenty times, with 90 %, that it runs."""
     with writing(installation) as conn:
         conn.execute(
-            sa.text(
+            Statement(
                 """
                 insert into scores
                   (trace_id, step_id, candidate_id, position, stage, rubric, question, yes, no, score)

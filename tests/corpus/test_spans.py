@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from tests.support.collector import Collector, all_spans, hexadecimal
 from tests.support.worker import Worker, enqueue, scalar
 from weavegen.cli.app import app
+from weavegen.database import Database, Statement
 from weavegen.errors import UsageError
 from weavegen.monitoring import spans
 
@@ -31,13 +31,13 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture
-def written(db: sa.Engine) -> sa.Engine:
+def written(db: Database) -> Database:
     """A database with two traces whose ticks ended a minute ago."""
     enqueue(db, 2, seed=3, ticks=3)
     worker = Worker(db, seed=3)
     worker.run(worker.engine.start_queued())
     with db.begin() as conn:
-        conn.execute(sa.text("update ticks set finished_at = finished_at - interval '1 minute'"))
+        conn.execute(Statement("update ticks set finished_at = finished_at - interval '1 minute'"))
     return db
 
 
@@ -46,7 +46,7 @@ def attributes_of(span: dict[str, Any]) -> dict[str, Any]:
     return {one["key"]: next(iter(one["value"].values())) for one in span["attributes"]}
 
 
-def test_every_tick_is_a_trace_with_a_span_for_every_step(written: sa.Engine) -> None:
+def test_every_tick_is_a_trace_with_a_span_for_every_step(written: Database) -> None:
     with written.connect() as conn:
         batch, ticks, after = spans.finished(conn, BEGIN)
         assert spans.finished(conn, after) == ([], 0, after)
@@ -78,10 +78,10 @@ def test_every_tick_is_a_trace_with_a_span_for_every_step(written: sa.Engine) ->
     }
 
 
-def test_attributes_follow_the_conventions_for_generative_ai(written: sa.Engine) -> None:
+def test_attributes_follow_the_conventions_for_generative_ai(written: Database) -> None:
     with written.begin() as conn:
-        conn.execute(sa.text("update jobs set model = 'weavegen-sim'"))
-        conn.execute(sa.text("update prompts set tokens = 100"))
+        conn.execute(Statement("update jobs set model = 'weavegen-sim'"))
+        conn.execute(Statement("update prompts set tokens = 100"))
         batch, *_ = spans.finished(conn, BEGIN)
     found = all_spans(spans.document(batch))
     sampled = input_tokens = 0
@@ -106,9 +106,9 @@ def test_attributes_follow_the_conventions_for_generative_ai(written: sa.Engine)
     assert input_tokens == 100 * scalar(written, "select count(*) from prompts")
 
 
-def test_results_of_evaluations_are_events(written: sa.Engine) -> None:
+def test_results_of_evaluations_are_events(written: Database) -> None:
     with written.begin() as conn:
-        conn.execute(sa.text("update evaluations set value = 'true' where position = 0"))
+        conn.execute(Statement("update evaluations set value = 'true' where position = 0"))
         batch, *_ = spans.finished(conn, BEGIN)
     events = [
         (span["name"], attributes_of(event))
@@ -117,7 +117,8 @@ def test_results_of_evaluations_are_events(written: sa.Engine) -> None:
         if event["name"] == "gen_ai.evaluation.result"
     ]
     assert len(events) == scalar(written, "select count(*) from evaluations") > 0
-    titles = {title for [title] in written.connect().execute(sa.text("select distinct title from evaluations"))}
+    with written.connect() as conn:
+        titles = set(conn.execute(Statement("select distinct title from evaluations")).scalars())
     assert {event["gen_ai.evaluation.name"] for _, event in events} == titles
     held = [event for _, event in events if event.get("gen_ai.evaluation.score.label") == "pass"]
     assert held
@@ -125,10 +126,10 @@ def test_results_of_evaluations_are_events(written: sa.Engine) -> None:
     assert all(name.startswith("execute_tool") for name, _ in events)
 
 
-def test_batches_are_complete(written: sa.Engine) -> None:
+def test_batches_are_complete(written: Database) -> None:
     with written.begin() as conn:
         # Ticks that end at the same moment: the cursor distinguishes them.
-        conn.execute(sa.text("update ticks set finished_at = (select min(finished_at) from ticks)"))
+        conn.execute(Statement("update ticks set finished_at = (select min(finished_at) from ticks)"))
     ticks, cursor = 0, BEGIN
     with written.connect() as conn:
         while (found := spans.finished(conn, cursor, limit=3))[1]:
@@ -137,19 +138,19 @@ def test_batches_are_complete(written: sa.Engine) -> None:
     assert ticks == scalar(written, "select count(*) from ticks")
 
 
-def test_recently_ended_ticks_wait(written: sa.Engine) -> None:
+def test_recently_ended_ticks_wait(written: Database) -> None:
     with written.begin() as conn:
-        conn.execute(sa.text("update ticks set finished_at = clock_timestamp()"))
+        conn.execute(Statement("update ticks set finished_at = clock_timestamp()"))
     with written.connect() as conn:
         assert spans.finished(conn, BEGIN) == ([], 0, BEGIN)
 
 
-def test_selecting_one_job_and_failed_steps(written: sa.Engine) -> None:
+def test_selecting_one_job_and_failed_steps(written: Database) -> None:
     with written.begin() as conn:
-        step = conn.execute(sa.text("select max(id) from steps where status = 'done'")).scalar_one()
+        step = conn.execute(Statement("select max(id) from steps where status = 'done'")).scalar_one()
         query = "update steps set status = 'failed', failure_kind = 'model', failure = 'too long' where id = :step"
-        conn.execute(sa.text(query), {"step": step})
-        conn.execute(sa.text("update jobs set model = 'weavegen-sim'"))
+        conn.execute(Statement(query), {"step": step})
+        conn.execute(Statement("update jobs set model = 'weavegen-sim'"))
     with written.connect() as conn:
         assert spans.finished(conn, BEGIN, job=99) == ([], 0, BEGIN)
         batch, *_ = spans.finished(conn, BEGIN, job=1)
@@ -165,8 +166,8 @@ def test_times_are_exact() -> None:
     assert spans.nanoseconds(at) == 1772366400123457000
 
 
-def test_the_command(written: sa.Engine, home: Path, collector: Collector) -> None:
-    url = written.url.render_as_string(hide_password=False)
+def test_the_command(written: Database, home: Path, collector: Collector) -> None:
+    url = written.url
     place = f"http://127.0.0.1:{collector.server_port}"
     environ = {"DATABASE_URL": url, "WEAVEGEN_HOME": str(home)}
     environ |= {"OTEL_EXPORTER_OTLP_HEADERS": "tenant=ada", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from tests.support.worker import Worker, enqueue, scalar
 from weavegen.cli.app import app
 from weavegen.config import Config
+from weavegen.database import Database, Statement
 from weavegen.errors import UsageError
 from weavegen.store import reports, views
 from weavegen.store.states import StepStatus
@@ -45,7 +45,7 @@ FORK = (
 
 
 @pytest.fixture
-def written(db: sa.Engine) -> sa.Engine:
+def written(db: Database) -> Database:
     """A database with five traces that the engine wrote, one of which failed, and another queued one."""
     enqueue(db, 4, seed=3, ticks=4)
     worker = Worker(db, seed=3)
@@ -61,20 +61,20 @@ def written(db: sa.Engine) -> sa.Engine:
     return db
 
 
-def rows(db: sa.Engine, query: str) -> list[dict[str, Any]]:
+def rows(db: Database, query: str) -> list[dict[str, Any]]:
     with db.connect() as conn:
         columns, found = reports.select(conn, query, 10, None)
     return [dict(zip(columns, row, strict=True)) for row in found]
 
 
-def test_the_reader_can_read_every_view_and_its_comments(written: sa.Engine) -> None:
+def test_the_reader_can_read_every_view_and_its_comments(written: Database) -> None:
     for name in views.ORDER:
         assert rows(written, f'select count(*) as n from "{name}"')[0]["n"] >= 0
     with written.connect() as conn:
-        assert conn.execute(sa.text(COMMENTS), {"names": list(views.ORDER)}).scalars().all() == []
+        assert conn.execute(Statement(COMMENTS), {"names": list(views.ORDER)}).scalars() == []
 
 
-def test_views_agree_with_the_engines_counters(written: sa.Engine) -> None:
+def test_views_agree_with_the_engines_counters(written: Database) -> None:
     for row in rows(written, "select * from trace_stats where trace_status = 'ended'"):
         [ticks] = rows(
             written,
@@ -114,7 +114,7 @@ def test_views_agree_with_the_engines_counters(written: sa.Engine) -> None:
     )
 
 
-def test_traces_without_a_tick_have_their_row(written: sa.Engine) -> None:
+def test_traces_without_a_tick_have_their_row(written: Database) -> None:
     [job] = rows(written, "select * from yield_by_job where failed = 1")
     assert (job["kept_megabytes"], job["tokens_per_kept_megabyte"], job["reward"]) == (0.0, None, None)
     [queued] = rows(written, "select * from trace_stats where trace_status = 'queued'")
@@ -123,7 +123,7 @@ def test_traces_without_a_tick_have_their_row(written: sa.Engine) -> None:
     assert stages == [{"stage": "step", "error": "environment"}, {"stage": "trace", "error": "environment"}]
 
 
-def test_errors_are_counted_where_they_occurred(written: sa.Engine) -> None:
+def test_errors_are_counted_where_they_occurred(written: Database) -> None:
     ran = "select count(*) from blocks where ran = false or not compiles"
     counted = "select coalesce(sum(errors), 0) from errors_by_stage where stage in ('run', 'compile')"
     assert scalar(written, counted) == scalar(written, ran) > 0
@@ -133,7 +133,7 @@ def test_errors_are_counted_where_they_occurred(written: sa.Engine) -> None:
     )
 
 
-def test_blocks_copied_into_forks_count_once(written: sa.Engine) -> None:
+def test_blocks_copied_into_forks_count_once(written: Database) -> None:
     counted = (
         "select sum(blocks) from block_stats",
         "select count(*) from tick_stats",
@@ -145,9 +145,9 @@ def test_blocks_copied_into_forks_count_once(written: sa.Engine) -> None:
     )
     before = [scalar(written, query) for query in counted]
     with written.begin() as conn:
-        conn.execute(sa.text("alter table traces alter id restart with 99"))
+        conn.execute(Statement("alter table traces alter id restart with 99"))
         for statement in FORK:
-            conn.execute(sa.text(statement))
+            conn.execute(Statement(statement))
     with written.connect() as conn:
         list(refresh_views(conn))
     assert scalar(written, "select count(*) from blocks where trace_id = 99") == 6
@@ -156,16 +156,16 @@ def test_blocks_copied_into_forks_count_once(written: sa.Engine) -> None:
     assert after == before
 
 
-def test_a_refresh_shows_new_rows_and_readers_do_not_wait(written: sa.Engine) -> None:
+def test_a_refresh_shows_new_rows_and_readers_do_not_wait(written: Database) -> None:
     assert {row["name"] for row in rows(written, "select name from freshness")} >= MATERIALISED
     old = rows(written, "select * from freshness where name = 'block_stats'")[0]
     before = scalar(written, "select sum(blocks) from block_stats")
     with written.begin() as conn:
-        conn.execute(sa.text("delete from blocks where trace_id = 1"))
+        conn.execute(Statement("delete from blocks where trace_id = 1"))
     assert scalar(written, "select sum(blocks) from block_stats") == before
     with written.connect() as reader, written.connect() as conn:
-        reader.execute(sa.text("select count(*) from block_stats"))  # its transaction stays open
-        conn.execute(sa.text("set lock_timeout = '5s'"))
+        reader.execute(Statement("select count(*) from block_stats"))  # its transaction stays open
+        conn.execute(Statement("set lock_timeout = '5s'"))
         [done] = refresh_views(conn, ["block_stats"])
     assert done.view == "block_stats"
     assert done.rows == scalar(written, "select count(*) from block_stats")
@@ -175,7 +175,7 @@ def test_a_refresh_shows_new_rows_and_readers_do_not_wait(written: sa.Engine) ->
     assert rows(written, "select name from freshness where as_of < '2020-01-01'") == []
 
 
-def test_views_are_refreshed_automatically_when_due(written: sa.Engine) -> None:
+def test_views_are_refreshed_automatically_when_due(written: Database) -> None:
     def due() -> list[str]:
         found = []
         with written.connect() as conn:
@@ -187,17 +187,17 @@ def test_views_are_refreshed_automatically_when_due(written: sa.Engine) -> None:
         with written.begin() as conn:
             values = {"age": seconds, "took": took}
             conn.execute(
-                sa.text("update views set as_of = now() - make_interval(secs => :age), seconds = :took"), values
+                Statement("update views set as_of = now() - make_interval(secs => :age), seconds = :took"), values
             )
 
     assert due() == []
     with written.begin() as conn:
-        conn.execute(sa.text("update traces set status = 'running' where id = 1"))
+        conn.execute(Statement("update traces set status = 'running' where id = 1"))
     age(MIN_AGE_SECONDS - 5)
     assert due() == []
     age(MIN_AGE_SECONDS + 5)
     with written.connect() as conn:  # another process is refreshing one of them
-        conn.execute(sa.text("select from views where name = 'tick_stats' for update"))
+        conn.execute(Statement("select from views where name = 'tick_stats' for update"))
         assert set(due()) == MATERIALISED - {"tick_stats"}
     assert due() == ["tick_stats"]
     age(MIN_AGE_SECONDS + 5, took=MIN_AGE_SECONDS / MIN_AGE_RATIO + 1)
@@ -205,15 +205,15 @@ def test_views_are_refreshed_automatically_when_due(written: sa.Engine) -> None:
     age(MIN_AGE_SECONDS + MIN_AGE_RATIO + 5, took=MIN_AGE_SECONDS / MIN_AGE_RATIO + 1)
     assert set(due()) == MATERIALISED
     with written.begin() as conn:
-        conn.execute(sa.text("update traces set status = 'ended', finished_at = now() - interval '2 days'"))
-        conn.execute(sa.text("update traces set created_at = now() - interval '3 days'"))
+        conn.execute(Statement("update traces set status = 'ended', finished_at = now() - interval '2 days'"))
+        conn.execute(Statement("update traces set created_at = now() - interval '3 days'"))
     age(80_000)
     assert due() == []
     age(200_000)
     assert set(due()) == MATERIALISED
 
 
-def test_only_materialised_views_are_refreshed(db: sa.Engine) -> None:
+def test_only_materialised_views_are_refreshed(db: Database) -> None:
     with db.connect() as conn, pytest.raises(UsageError, match="no materialised view corpus, nonsense: choose of"):
         list(refresh_views(conn, ["corpus", "nonsense"]))
 

@@ -20,8 +20,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import sqlalchemy as sa
-
 from simulation.process import Process
 from tests.docs.reading import Command, code
 from tests.support import ROOT
@@ -32,9 +30,10 @@ from tests.support.ports import free_port
 from tests.support.waiting import until
 from tests.support.wheels import wheel
 from weavegen import config as configuration
+from weavegen.database import Statement
 from weavegen.services import fleet, postgres
 from weavegen.store import traces, urls
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 
 PREPARE = """
 import json, weavegen
@@ -190,10 +189,10 @@ class Desk:
         ):
             done = self.bash(text, place)
             assert done.code == 0, done
-        engine = make_engine(url)
-        with engine.begin() as conn:
-            conn.execute(sa.text(ENOUGH))
-        engine.dispose()
+        db = pooled(url)
+        with db.begin() as conn:
+            conn.execute(Statement(ENOUGH))
+        db.close()
 
     def place(self, document: str) -> Path:
         """A folder for each document with the files that its reader has: the project's files and the examples."""
@@ -296,17 +295,17 @@ class Desk:
 
     def cancel(self, user: str) -> None:
         """Cancel the jobs of this user, and forks, which have no user."""
-        engine = make_engine(urls.database_url(self.installation.config))
-        query = sa.text(
+        db = pooled(urls.database_url(self.installation.config))
+        query = Statement(
             """
             select distinct j.id from jobs j join traces t on t.job_id = j.id
             where t.status in ('queued', 'running') and (j.enqueued_by = :user or t.fork_of is not null)
             """
         )
-        with engine.begin() as conn:
-            for job in conn.execute(query, {"user": user}).scalars().all():
+        with db.begin() as conn:
+            for job in conn.execute(query, {"user": user}).scalars():
                 traces.cancel(conn, job)
-        engine.dispose()
+        db.close()
 
 
 def filled(text: str, facts: Mapping[str, str]) -> str:

@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Iterator
 
 import pytest
-import sqlalchemy as sa
 import yaml
 from typer.main import get_command
 
@@ -19,6 +18,7 @@ from weavegen.agents import AGENTS
 from weavegen.cli.app import app
 from weavegen.cli.jobs import by_type, pairs
 from weavegen.config import Config
+from weavegen.database import Database
 from weavegen.kernel.settings import Settings, settings
 from weavegen.sandbox.environment import dry_run
 from weavegen.services import fleet
@@ -61,14 +61,14 @@ def snippets(*languages: str) -> pytest.MarkDecorator:
 
 
 @pytest.fixture
-def reader(database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[sa.Engine]:
+def reader(database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     """A database for somebody who runs Python in the project's folder."""
     monkeypatch.setenv("DATABASE_URL", database)
     monkeypatch.chdir(ROOT)
-    session.engine.cache_clear()
-    yield session.engine()
-    session.engine().dispose()
-    session.engine.cache_clear()
+    session.database.cache_clear()
+    yield session.database()
+    session.database().close()
+    session.database.cache_clear()
 
 
 @snippets("python")
@@ -79,7 +79,7 @@ def test_python(block: Code) -> None:
             assert all(hasattr(module, name.name) for name in node.names), ast.unparse(node)
 
 
-def test_jobs_are_enqueued_from_python_as_documented(reader: sa.Engine) -> None:
+def test_jobs_are_enqueued_from_python_as_documented(reader: Database) -> None:
     [text] = [block.text for block in BLOCKS if "job = weavegen.enqueue(" in block.text]
     names: dict[str, object] = {}
     exec(text, names)
@@ -95,7 +95,7 @@ def test_tools_are_used_as_documented(tool: str, config: Config) -> None:
 
 
 @snippets("sql")
-def test_sql(block: Code, reader: sa.Engine) -> None:
+def test_sql(block: Code, reader: Database) -> None:
     with reader.connect() as conn:
         reports.select(conn, block.text, 60, None)
 

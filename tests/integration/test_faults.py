@@ -2,35 +2,34 @@
 
 from typing import Any
 
-import sqlalchemy as sa
-
 from tests.support.worker import Worker, enqueue
+from weavegen.database import Database, Statement
 from weavegen.services.faults import Fault, queue_faults, worker_faults
 from weavegen.store import jobs, workers
 from weavegen.store.states import JobState
 
 
-def do(db: sa.Engine, query: str, **parameters: Any) -> None:
+def do(db: Database, query: str, **parameters: Any) -> None:
     with db.begin() as conn:
-        conn.execute(sa.text(query), parameters)
+        conn.execute(Statement(query), parameters)
 
 
-def report(db: sa.Engine, process: str = "here:1", node: str = "model@here", *queues: str) -> None:
+def report(db: Database, process: str = "here:1", node: str = "model@here", *queues: str) -> None:
     with db.begin() as conn:
         workers.report(conn, process, node, queues, {"WEAVEGEN_LEASE": "15.0"})
 
 
-def faults(db: sa.Engine) -> list[Fault]:
+def faults(db: Database) -> list[Fault]:
     with db.begin() as conn:
         return [*worker_faults(conn), *queue_faults(conn)]
 
 
-def waits(db: sa.Engine, seconds: int) -> None:
+def waits(db: Database, seconds: int) -> None:
     """Let the ready steps have waited for so long."""
     do(db, "update steps set ready_at = now() - make_interval(secs => :seconds)", seconds=seconds)
 
 
-def test_a_report_replaces_the_worker_that_had_the_node_on_this_host(db: sa.Engine) -> None:
+def test_a_report_replaces_the_worker_that_had_the_node_on_this_host(db: Database) -> None:
     report(db, "here:1")
     report(db, "there:1")
     report(db, "here:2")
@@ -43,7 +42,7 @@ def test_a_report_replaces_the_worker_that_had_the_node_on_this_host(db: sa.Engi
         assert [row.process for row in workers.rows(conn)] == ["here:2"]
 
 
-def test_a_worker_that_does_not_report_is_silent_and_later_forgotten(db: sa.Engine) -> None:
+def test_a_worker_that_does_not_report_is_silent_and_later_forgotten(db: Database) -> None:
     report(db)
     assert faults(db) == []
     do(db, "update workers set seen_at = now() - interval '30 seconds'")
@@ -53,7 +52,7 @@ def test_a_worker_that_does_not_report_is_silent_and_later_forgotten(db: sa.Engi
     assert faults(db) == []
 
 
-def test_open_traces_without_a_worker_are_a_fault(db: sa.Engine) -> None:
+def test_open_traces_without_a_worker_are_a_fault(db: Database) -> None:
     job = enqueue(db, 3, ticks=1)
     [fault] = faults(db)
     assert fault.what == "no worker runs, and 3 traces are open"
@@ -62,7 +61,7 @@ def test_open_traces_without_a_worker_are_a_fault(db: sa.Engine) -> None:
     assert faults(db) == []
 
 
-def test_a_queue_that_no_worker_serves_is_a_fault(db: sa.Engine) -> None:
+def test_a_queue_that_no_worker_serves_is_a_fault(db: Database) -> None:
     job = enqueue(db, 2, ticks=1)
     [first, _] = Worker(db, max_active=2).engine.start_queued()
     report(db, "here:1", "lint@here", "lint")
@@ -80,7 +79,7 @@ def test_a_queue_that_no_worker_serves_is_a_fault(db: sa.Engine) -> None:
     assert faults(db) == []
 
 
-def test_steps_that_no_worker_has_taken_for_a_minute_are_a_fault(db: sa.Engine) -> None:
+def test_steps_that_no_worker_has_taken_for_a_minute_are_a_fault(db: Database) -> None:
     enqueue(db, 1, ticks=1)
     worker = Worker(db, max_active=1)
     [first] = worker.engine.start_queued()

@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from rich.console import Console, RenderableType
 
 from tests.support.worker import Worker, enqueue, scalar
 from weavegen import sql
 from weavegen.cli import display
 from weavegen.cli.jobs import by_type, pairs
+from weavegen.database import Database, Statement
 from weavegen.errors import JournalMismatch, UsageError
 from weavegen.kernel.steps import Execute
 from weavegen.store import environments, jobs, reports, steps, traces
@@ -17,17 +17,17 @@ from weavegen.store.states import JobState, StepStatus, TraceStatus
 from weavegen.store.steps import Claimed, Message
 
 
-def do(db: sa.Engine, query: str, **parameters: Any) -> None:
+def do(db: Database, query: str, **parameters: Any) -> None:
     with db.begin() as conn:
-        conn.execute(sa.text(query), parameters)
+        conn.execute(Statement(query), parameters)
 
 
-def state(db: sa.Engine, state: JobState, job: int | None = None) -> list[int]:
+def state(db: Database, state: JobState, job: int | None = None) -> list[int]:
     with db.begin() as conn:
         return jobs.set_state(conn, state, job)
 
 
-def overdue(db: sa.Engine) -> list[Message]:
+def overdue(db: Database) -> list[Message]:
     with db.begin() as conn:
         return steps.overdue(conn, 60)
 
@@ -46,7 +46,7 @@ def claimed(worker: Worker, message: Message) -> Claimed:
     return held
 
 
-def test_a_paused_job_starts_no_step_and_resumes_at_once(db: sa.Engine) -> None:
+def test_a_paused_job_starts_no_step_and_resumes_at_once(db: Database) -> None:
     job = enqueue(db, 3, ticks=1)
     worker = Worker(db, max_active=2)
     first, second = worker.engine.start_queued()
@@ -81,7 +81,7 @@ def test_a_paused_job_starts_no_step_and_resumes_at_once(db: sa.Engine) -> None:
     assert scalar(db, "select count(*) from events where kind = 'tick restarted'") == 0
 
 
-def test_a_lease_that_expires_during_a_pause_is_handled_after_it(db: sa.Engine) -> None:
+def test_a_lease_that_expires_during_a_pause_is_handled_after_it(db: Database) -> None:
     enqueue(db, 1)
     worker = Worker(db)
     [message] = worker.engine.start_queued()
@@ -94,7 +94,7 @@ def test_a_lease_that_expires_during_a_pause_is_handled_after_it(db: sa.Engine) 
     assert (again.step_id, again.label) == (message.step_id, f"{message.label} attempt 2")
 
 
-def test_paused_time_does_not_count_towards_the_time_budget(db: sa.Engine) -> None:
+def test_paused_time_does_not_count_towards_the_time_budget(db: Database) -> None:
     job = enqueue(db, 1, ticks=3, time_budget=10.0)
     worker = Worker(db)
     messages = run_until(worker, worker.engine.start_queued(), "select count(*) > 9 from steps where tick = 1")
@@ -107,7 +107,7 @@ def test_paused_time_does_not_count_towards_the_time_budget(db: sa.Engine) -> No
     worker.run(messages)
     # The tick that had begun keeps its deadline. Otherwise its replay would give other prompts.
     with db.connect() as conn:
-        deadlines = conn.execute(sa.text("select deadline from ticks order by number")).scalars().all()
+        deadlines = conn.execute(Statement("select deadline from ticks order by number")).scalars()
     assert [round((deadline - deadlines[0]) / 3600, 2) for deadline in deadlines] == [0, 0, 4, 4]
     assert scalar(db, "select count(*) from events where kind = 'tick restarted'") == 0
     enqueue(db, 1, ticks=1)
@@ -115,7 +115,7 @@ def test_paused_time_does_not_count_towards_the_time_budget(db: sa.Engine) -> No
     assert scalar(db, "select count(*) from ticks where trace_id = 2 and paused_seconds <> 0") == 0
 
 
-def test_a_paused_job_leaves_its_slots_to_others(db: sa.Engine) -> None:
+def test_a_paused_job_leaves_its_slots_to_others(db: Database) -> None:
     patient, urgent = enqueue(db, 2), enqueue(db, 2)
     worker = Worker(db, max_active=2)
     running = "select count(*) from traces where status = 'running' and job_id = :job"
@@ -128,7 +128,7 @@ def test_a_paused_job_leaves_its_slots_to_others(db: sa.Engine) -> None:
     assert (scalar(db, running, job=patient), scalar(db, running, job=urgent)) == (2, 2)
 
 
-def test_a_draining_job_finishes_running_traces_and_starts_none(db: sa.Engine) -> None:
+def test_a_draining_job_finishes_running_traces_and_starts_none(db: Database) -> None:
     job = enqueue(db, 3, ticks=1)
     over = enqueue(db, 1)
     with db.begin() as conn:
@@ -145,7 +145,7 @@ def test_a_draining_job_finishes_running_traces_and_starts_none(db: sa.Engine) -
     assert scalar(db, counted, job=job) == "ended ended ended"
 
 
-def test_a_job_that_does_not_exist_can_not_be_paused_or_retuned(db: sa.Engine) -> None:
+def test_a_job_that_does_not_exist_can_not_be_paused_or_retuned(db: Database) -> None:
     with pytest.raises(UsageError, match="there is no job 7"):
         state(db, JobState.PAUSED, 7)
     with pytest.raises(UsageError, match="there is no job 7"), db.begin() as conn:
@@ -153,12 +153,12 @@ def test_a_job_that_does_not_exist_can_not_be_paused_or_retuned(db: sa.Engine) -
     assert state(db, JobState.PAUSED) == []
 
 
-def retune(db: sa.Engine, job: int, **values: Any) -> jobs.Retuned:
+def retune(db: Database, job: int, **values: Any) -> jobs.Retuned:
     with db.begin() as conn:
         return jobs.retune(conn, job, values)
 
 
-def test_a_tick_keeps_the_settings_with_which_it_began(db: sa.Engine) -> None:
+def test_a_tick_keeps_the_settings_with_which_it_began(db: Database) -> None:
     job = enqueue(db, 1, ticks=3, rounds=[2, 3])
     worker = Worker(db)
     messages = run_until(
@@ -174,9 +174,9 @@ def test_a_tick_keeps_the_settings_with_which_it_began(db: sa.Engine) -> None:
     assert scalar(db, "select status from traces") == "ended"
     assert scalar(db, "select count(*) from events where kind = 'tick restarted'") == 0
     with db.connect() as conn:
-        ticks = conn.execute(sa.text("select number, revision, run from ticks order by number")).all()
+        ticks = conn.execute(Statement("select number, revision, run from ticks order by number")).all()
         sizes = conn.execute(
-            sa.text(
+            Statement(
                 "select distinct tick, request -> 'prompt' ->> 'type' = 'action', (request -> 'n')::int, "
                 "(request -> 'temperature')::float from steps where kind = 'sample' "
                 "and not (request -> 'prompt') ? 'query' order by 1, 2, 3"
@@ -190,7 +190,7 @@ def test_a_tick_keeps_the_settings_with_which_it_began(db: sa.Engine) -> None:
     assert by_tick[2] == by_tick[3] == {(False, 5, 1.0), (True, 7, 0.5)}
 
 
-def test_budgets_use_the_newest_settings(db: sa.Engine) -> None:
+def test_budgets_use_the_newest_settings(db: Database) -> None:
     job = enqueue(db, 2, ticks=2)
     worker = Worker(db)
     messages = run_until(worker, worker.engine.start_queued(), "select bool_and(ticks = 1) from traces")
@@ -208,7 +208,7 @@ def test_budgets_use_the_newest_settings(db: sa.Engine) -> None:
     assert scalar(db, "select string_agg(distinct status, ' ') from traces") == "ended"
 
 
-def test_a_longer_time_budget_counts_from_the_start(db: sa.Engine) -> None:
+def test_a_longer_time_budget_counts_from_the_start(db: Database) -> None:
     job = enqueue(db, 1, time_budget=10.0)
     worker = Worker(db)
     messages = run_until(worker, worker.engine.start_queued(), "select count(*) = 2 from ticks")
@@ -218,14 +218,14 @@ def test_a_longer_time_budget_counts_from_the_start(db: sa.Engine) -> None:
     retune(db, job, time_budget=30.0)
     run_until(worker, messages, "select count(*) = 4 from ticks")
     with db.connect() as conn:
-        deadlines = conn.execute(sa.text("select deadline from ticks order by number")).scalars().all()
+        deadlines = conn.execute(Statement("select deadline from ticks order by number")).scalars()
     assert [round((deadline - began) / 60, 3) for deadline in deadlines] == [10, 10, 60, 30]
     retune(db, job, time_budget=0.0)
     worker.run(worker.engine.advance(1).messages or due(db))
     assert scalar(db, "select ended_because from traces") == "time"
 
 
-def due(db: sa.Engine) -> list[Message]:
+def due(db: Database) -> list[Message]:
     do(db, "update steps set send_after = now() where status = 'ready'")
     return overdue(db)
 
@@ -243,7 +243,7 @@ def due(db: sa.Engine) -> list[Message]:
         {"types": 5},
     ],
 )
-def test_bad_settings_change_nothing(db: sa.Engine, values: dict[str, Any]) -> None:
+def test_bad_settings_change_nothing(db: Database, values: dict[str, Any]) -> None:
     job = enqueue(db, 1, ticks=2, types={"action": {"temperature": 0.5}})
     with pytest.raises(UsageError) as complaint:
         retune(db, job, **values)
@@ -252,16 +252,16 @@ def test_bad_settings_change_nothing(db: sa.Engine, values: dict[str, Any]) -> N
     assert scalar(db, "select revision from jobs") == scalar(db, "select count(*) from job_settings") == 0
 
 
-def fail(db: sa.Engine, *ids: int) -> None:
+def fail(db: Database, *ids: int) -> None:
     do(db, "update traces set status = 'failed', failure_kind = 'model' where id = any(:ids)", ids=list(ids))
 
 
-def retry(db: sa.Engine, *chosen: int, **options: Any) -> tuple[int, list[int]]:
+def retry(db: Database, *chosen: int, **options: Any) -> tuple[int, list[int]]:
     with db.begin() as conn:
         return jobs.retry(conn, chosen, [TraceStatus.FAILED], **options)
 
 
-def test_a_failed_trace_is_queued_again_and_kept(db: sa.Engine) -> None:
+def test_a_failed_trace_is_queued_again_and_kept(db: Database) -> None:
     job = enqueue(db, 3, ticks=1)
     do(db, "update traces set params = '{\"level\": 2}', ticks = 1")
     fail(db, 1, 3)
@@ -270,7 +270,7 @@ def test_a_failed_trace_is_queued_again_and_kept(db: sa.Engine) -> None:
     assert retry(db, 1, 2, 3) == (2, [1, 3])
     assert retry(db, 1, 2, 3) == (2, [])
     with db.connect() as conn:
-        rows = conn.execute(sa.text("select * from traces order by id")).all()
+        rows = conn.execute(Statement("select * from traces order by id")).all()
     assert [(row.number, row.retry_of, row.status) for row in rows] == [
         (1, None, "failed"),
         (2, None, "queued"),
@@ -287,7 +287,7 @@ def test_a_failed_trace_is_queued_again_and_kept(db: sa.Engine) -> None:
     assert retry(db, 1, 3) == (2, [])
 
 
-def test_a_retry_has_the_harbor_task_of_the_trace(db: sa.Engine) -> None:
+def test_a_retry_has_the_harbor_task_of_the_trace(db: Database) -> None:
     enqueue(db, 1)
     columns = "sha256, name, task, metadata, files"
     do(db, f"insert into harbor_tasks ({columns}) values ('0', 'sort-it', '{{}}', '{{}}', '')")
@@ -297,7 +297,7 @@ def test_a_retry_has_the_harbor_task_of_the_trace(db: sa.Engine) -> None:
     assert scalar(db, "select harbor_task_id = (select id from harbor_tasks) from traces where id = 2")
 
 
-def test_only_the_last_of_several_attempts_is_retried(db: sa.Engine) -> None:
+def test_only_the_last_of_several_attempts_is_retried(db: Database) -> None:
     enqueue(db, 1)
     fail(db, 1)
     retry(db, 1)
@@ -311,7 +311,7 @@ def test_only_the_last_of_several_attempts_is_retried(db: sa.Engine) -> None:
     assert retry(db, 1, 2, 3) == (3, [])
 
 
-def test_only_traces_of_the_job_and_status_are_retried(db: sa.Engine) -> None:
+def test_only_traces_of_the_job_and_status_are_retried(db: Database) -> None:
     job, other = enqueue(db, 2), enqueue(db, 2)
     fail(db, 1, 3)
     with db.begin() as conn:
@@ -332,7 +332,7 @@ def shown(*parts: RenderableType) -> str:
     return capture.get()
 
 
-def test_status_shows_changes_to_a_job(db: sa.Engine) -> None:
+def test_status_shows_changes_to_a_job(db: Database) -> None:
     job = enqueue(db, 3, ticks=2, types={"action": {"temperature": 0.5}})
     untouched = enqueue(db, 1)
     retune(db, job, ticks=40, sampled_tokens=None, types={"action": {"rounds": [7]}})
@@ -387,7 +387,7 @@ def test_status_shows_changes_to_a_job(db: sa.Engine) -> None:
     assert "retr" not in shown(display.traces_table(of_other))
 
 
-def test_settings_of_a_newer_version_fail_only_their_traces(db: sa.Engine) -> None:
+def test_settings_of_a_newer_version_fail_only_their_traces(db: Database) -> None:
     newer, running, other = enqueue(db, 1), enqueue(db, 1, ticks=1), enqueue(db, 1, ticks=1)
     do(db, "update jobs set settings = '{\"warp\": 9}' where id = :job", job=newer)
     worker = Worker(db)
@@ -406,7 +406,7 @@ def test_settings_of_a_newer_version_fail_only_their_traces(db: sa.Engine) -> No
     assert scalar(db, "select count(*) from steps where status in ('ready', 'running')") == 0
 
 
-def test_an_agent_of_a_newer_version_fails_its_traces(db: sa.Engine) -> None:
+def test_an_agent_of_a_newer_version_fails_its_traces(db: Database) -> None:
     job = enqueue(db, 1)
     do(db, "update jobs set agent = 'loom' where id = :job", job=job)
     assert Worker(db).engine.start_queued() == []
@@ -416,7 +416,7 @@ def test_an_agent_of_a_newer_version_fails_its_traces(db: sa.Engine) -> None:
 
 
 @pytest.mark.parametrize("change", ["kind = 'ponder'", 'request = \'{"type": "sample", "n": "few"}\''])
-def test_a_step_of_a_newer_version_restarts_its_tick(db: sa.Engine, change: str) -> None:
+def test_a_step_of_a_newer_version_restarts_its_tick(db: Database, change: str) -> None:
     enqueue(db, 1, ticks=1)
     worker = Worker(db)
     messages = run_until(
@@ -438,7 +438,7 @@ def test_a_step_of_a_newer_version_restarts_its_tick(db: sa.Engine, change: str)
     assert scalar(db, "select run from ticks where number = 1") == 1
 
 
-def test_steps_of_dead_workers_are_sent_at_once(db: sa.Engine) -> None:
+def test_steps_of_dead_workers_are_sent_at_once(db: Database) -> None:
     enqueue(db, 2)
     worker = Worker(db)
     first, second = worker.engine.start_queued()
@@ -457,7 +457,7 @@ def test_steps_of_dead_workers_are_sent_at_once(db: sa.Engine) -> None:
     assert [message.step_id for message in overdue(db)] == [first.step_id]
 
 
-def test_environments_that_were_stopped_on_purpose_count_no_death_and_bind_no_steps(db: sa.Engine) -> None:
+def test_environments_that_were_stopped_on_purpose_count_no_death_and_bind_no_steps(db: Database) -> None:
     enqueue(db, 2, ticks=1)
     worker = Worker(db)
     messages = worker.engine.start_queued()

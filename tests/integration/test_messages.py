@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
-import sqlalchemy as sa
 
 from tests.support.discord import TOKEN, DiscordSimulation
 from weavegen.channels.discord import Discord
 from weavegen.channels.exchange import Exchange
 from weavegen.config import Config
+from weavegen.database import Database, Statement
 from weavegen.engine import discord_bridge
 from weavegen.errors import UsageError
 from weavegen.store import jobs, messages
@@ -25,15 +25,15 @@ DISCORD = "123456789012345678"
 class Trace:
     """A trace and its steps, without workers."""
 
-    def __init__(self, db: sa.Engine, n: int = 3):
+    def __init__(self, db: Database, n: int = 3):
         self.db = db
         with db.begin() as conn:
             values: dict[str, Any] = {"agent": "weave", "model": None, "seed": 1, "settings": {}, "version": "0"}
             jobs.enqueue(conn, [Order("a.py", "pass")], name="test", **values)
-            self.id = conn.execute(sa.text("update traces set status = 'running' returning id")).scalar_one()
+            self.id = conn.execute(Statement("update traces set status = 'running' returning id")).scalar_one()
             self.steps = [
                 conn.execute(
-                    sa.text(
+                    Statement(
                         "insert into steps (trace_id, tick, run, ordinal, kind, label, request, queue) "
                         "values (:trace, 0, 0, :n, 'execute', '', '{}', 'execute') returning id"
                     ),
@@ -60,7 +60,7 @@ class Trace:
 
 
 @pytest.fixture
-def trace(db: sa.Engine) -> Trace:
+def trace(db: Database) -> Trace:
     trace = Trace(db)
     assert trace.do(0, 1, "open") is None
     return trace
@@ -122,7 +122,7 @@ def test_reads_are_limited(trace: Trace) -> None:
 def test_why_a_trace_ended(trace: Trace) -> None:
     with trace.db.begin() as conn:
         assert messages.end_reason(conn, trace.id) is None
-        conn.execute(sa.text("update traces set status = 'ended', ended_because = 'ticks'"))
+        conn.execute(Statement("update traces set status = 'ended', ended_because = 'ticks'"))
         assert messages.end_reason(conn, trace.id) == "ticks"
         with pytest.raises(UsageError, match="no trace 99"):
             messages.end_reason(conn, 99)
@@ -193,12 +193,12 @@ class TestBridge:
     OTHER = "223456789012345678"
 
     @pytest.fixture(autouse=True)
-    def bridge(self, db: sa.Engine, config: Config, monkeypatch: pytest.MonkeyPatch) -> Iterator[DiscordSimulation]:
+    def bridge(self, db: Database, config: Config, monkeypatch: pytest.MonkeyPatch) -> Iterator[DiscordSimulation]:
         simulation = DiscordSimulation()
         bridged = replace(config, discord_token=TOKEN, discord_url=simulation.url)
         self.config = bridged
         monkeypatch.setattr(discord_bridge, "database", lambda: db)
-        monkeypatch.setattr(discord_bridge, "single", lambda: db.execution_options(isolation_level="AUTOCOMMIT"))
+        monkeypatch.setattr(discord_bridge, "single", lambda: db.with_autocommit(True))
         yield simulation
         simulation.close()
 
@@ -213,7 +213,7 @@ class TestBridge:
         assert [message["content"] for message in bridge.messages[DISCORD]] == ["two", "three"]
         assert bridge.reactions == [], "Is there nothing to react to?"
         with trace.db.connect() as conn:
-            [detail] = conn.execute(sa.text("select detail from events where kind = 'not sent'")).scalars()
+            [detail] = conn.execute(Statement("select detail from events where kind = 'not sent'")).scalars()
         assert "'one'" in detail
         assert "Invalid Form Body" in detail
         assert discord_bridge.bridge(self.config) == "0 channels", "Does it wait before it asks again?"
@@ -221,7 +221,7 @@ class TestBridge:
     def test_reactions_of_people_are_fetched(self, trace: Trace, bridge: DiscordSimulation) -> None:
         def look() -> list[tuple[str, list[str]]]:
             with trace.db.begin() as conn:
-                conn.execute(sa.text("update channels set look_at = now() - interval '1 s'"))
+                conn.execute(Statement("update channels set look_at = now() - interval '1 s'"))
             assert discord_bridge.bridge(self.config) == "1 channels"
             self.turn += 1
             return [(one["content"], one["reactions"]) for one in trace.do(2, self.turn, "read", DISCORD)]
@@ -252,7 +252,7 @@ class TestBridge:
         bridge.react(DISCORD, mine, "late")
         look()
         with trace.db.connect() as conn:
-            late = conn.execute(sa.text("select count(*) from messages where text = 'late'")).scalar_one()
+            late = conn.execute(Statement("select count(*) from messages where text = 'late'")).scalar_one()
         assert late == 0, "Are only the newest 20 watched?"
 
     def test_a_worker_that_died_after_posting_posts_nothing_twice(
@@ -261,13 +261,13 @@ class TestBridge:
         trace.do(0, 2, "open", DISCORD)
         trace.do(1, 1, "send", DISCORD, text="one")
         with trace.db.connect() as conn:
-            [id] = conn.execute(sa.text("select id from messages")).scalars()
+            [id] = conn.execute(Statement("select id from messages")).scalars()
         Discord(bridge.url, TOKEN).post(DISCORD, "one", nonce=f"weavegen-{id}")
         discord_bridge.bridge(self.config)
         assert [message["content"] for message in bridge.messages[DISCORD]] == ["one"]
         bridge.say(DISCORD, "Kim", "two", about=bridge.messages[DISCORD][0]["id"])
         with trace.db.begin() as conn:
-            conn.execute(sa.text("update channels set look_at = now()"))
+            conn.execute(Statement("update channels set look_at = now()"))
         discord_bridge.bridge(self.config)
         assert [(m["content"], m["reply_to"]) for m in trace.do(1, 2, "read", DISCORD)] == [
             ("one", None),
@@ -281,7 +281,7 @@ class TestBridge:
         assert discord_bridge.bridge(self.config) == "2 channels"
         assert len(bridge.requests) == 1
         with trace.db.connect() as conn:
-            paused = sa.text(
+            paused = Statement(
                 "select count(*) from channels where look_at > now() + interval '30 s' and name <> 'lobby'"
             )
             assert conn.execute(paused).scalar_one() == 2

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from tests.support.wheels import wheel
 from weavegen import config as configuration
 from weavegen.config import Config
+from weavegen.database import Database, Statement
 from weavegen.engine import enqueueing
 from weavegen.errors import UsageError
 from weavegen.kernel.packages import Packages
@@ -145,7 +145,7 @@ def test_folders_that_can_not_be_used(tmp_path: Path) -> None:
         enqueueing.choose_packages(configuration.load({}), "a", "b")
 
 
-def test_jobs_with_the_same_packages_share_a_record(db: sa.Engine) -> None:
+def test_jobs_with_the_same_packages_share_a_record(db: Database) -> None:
     chosen = Packages(requirements="one\n", versions={"one": "1.5"})
     options: dict[str, Any] = {"agent": "weave", "model": None, "seed": 1, "settings": {}, "version": "0"}
     query = "select j.id, p.requirements, p.versions from jobs j join packages p on p.id = j.packages_id order by 1"
@@ -153,7 +153,7 @@ def test_jobs_with_the_same_packages_share_a_record(db: sa.Engine) -> None:
         first, second = (
             jobs.enqueue(conn, [Order("a.py", "pass")], name="test", packages=chosen, **options) for _ in range(2)
         )
-        recorded = conn.execute(sa.text(query)).all()
+        recorded = conn.execute(Statement(query)).all()
     assert recorded == [
         (first, "one\n", {"one": "1.5"}),
         (second, "one\n", {"one": "1.5"}),

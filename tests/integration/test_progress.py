@@ -3,33 +3,33 @@
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from tests.support.worker import enqueue, scalar
+from weavegen.database import Database, Statement
 from weavegen.errors import UsageError
 from weavegen.store import reports
 from weavegen.store.reports import JobRow, Troubles
 
 
-def do(db: sa.Engine, query: str, **parameters: Any) -> None:
+def do(db: Database, query: str, **parameters: Any) -> None:
     with db.begin() as conn:
-        conn.execute(sa.text(query), parameters)
+        conn.execute(Statement(query), parameters)
 
 
-def read(db: sa.Engine, job: int) -> JobRow:
+def read(db: Database, job: int) -> JobRow:
     with db.connect() as conn:
         [row] = reports.jobs(conn, job)
     return row
 
 
-def run(db: sa.Engine, job: int, number: int, **values: Any) -> None:
+def run(db: Database, job: int, number: int, **values: Any) -> None:
     """Set a trace to running, with this progress."""
     values = {"status": "running", "started_at": "2026-01-01 00:00:00Z"} | values
     sets = ", ".join(f"{name} = :{name}" for name in values)
     do(db, f"update traces set {sets} where job_id = :job and number = :number", job=job, number=number, **values)
 
 
-def test_progress_is_the_share_of_the_budget_that_is_most_spent(db: sa.Engine) -> None:
+def test_progress_is_the_share_of_the_budget_that_is_most_spent(db: Database) -> None:
     job = enqueue(db, 4, ticks=10, until_bytes=1000)
     assert read(db, job).progress == 0
     run(db, job, 1, ticks=2, bytes=500)
@@ -48,7 +48,7 @@ def test_progress_is_the_share_of_the_budget_that_is_most_spent(db: sa.Engine) -
     assert read(db, job).progress == pytest.approx((0 + 0.2 + 1) / 4)
 
 
-def test_without_a_budget_progress_is_relative_to_ended_traces(db: sa.Engine) -> None:
+def test_without_a_budget_progress_is_relative_to_ended_traces(db: Database) -> None:
     job = enqueue(db, 4)
     run(db, job, 1, blocks=10)
     run(db, job, 2, blocks=20)
@@ -60,7 +60,7 @@ def test_without_a_budget_progress_is_relative_to_ended_traces(db: sa.Engine) ->
     assert read(db, job).progress == pytest.approx((1 + 2 * 15 / 60) / 4)
 
 
-def test_open_and_latest_jobs(db: sa.Engine) -> None:
+def test_open_and_latest_jobs(db: Database) -> None:
     with db.connect() as conn, pytest.raises(UsageError, match="there is no job yet"):
         reports.latest(conn)
     queued, running, over, asked_for = (enqueue(db, 2) for _ in range(4))
@@ -77,7 +77,7 @@ def test_open_and_latest_jobs(db: sa.Engine) -> None:
         assert [row.number for row in reports.traces(conn, running, 1)] == [1]
 
 
-def plant(db: sa.Engine, trace: int, index: int, *, ran: bool | None, tokens: int, claims: int, copied: bool) -> None:
+def plant(db: Database, trace: int, index: int, *, ran: bool | None, tokens: int, claims: int, copied: bool) -> None:
     """A block with its candidate, a rejected candidate, and the step that sampled both."""
     do(
         db,
@@ -104,7 +104,7 @@ def plant(db: sa.Engine, trace: int, index: int, *, ran: bool | None, tokens: in
     )  # fmt: skip
 
 
-def test_losses_of_a_job(db: sa.Engine) -> None:
+def test_losses_of_a_job(db: Database) -> None:
     job, other = enqueue(db, 3), enqueue(db, 1)
     first, fork, untouched = (
         scalar(db, "select id from traces where job_id = :job and number = :n", job=job, n=number)
@@ -127,7 +127,7 @@ def test_losses_of_a_job(db: sa.Engine) -> None:
         assert reports.troubles(conn, read(db, job)) == Troubles(0.5, 2, 2)
         conn.rollback()
         # A query that would take too long reports "unknown", and the connection stays usable.
-        with db.connect() as lock, lock.begin():
-            lock.execute(sa.text("lock table blocks in access exclusive mode"))
+        with db.connect() as lock, lock.transaction():
+            lock.execute(Statement("lock table blocks in access exclusive mode"))
             assert reports.troubles(conn, read(db, job), seconds=0.05) == Troubles(None, None, None)
         assert reports.troubles(conn, read(db, job)).raised == 2

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 from rank_bm25 import BM25Okapi
 
+from weavegen.database import Connection, Statement
 from weavegen.engine.enqueueing import BOOTSTRAPS
 from weavegen.errors import UsageError
 from weavegen.kernel.steps import Execute, Hit, Retrieve
@@ -15,7 +15,7 @@ from weavegen.search import retrieval, trace_index
 from weavegen.search.examples import read
 from weavegen.store import blocks, examples, jobs, steps
 from weavegen.store.jobs import Order
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 from weavegen.trace.query import parse, words
 
 TEXTS = {
@@ -28,13 +28,13 @@ TEXTS = {
 
 
 @pytest.fixture
-def conn(database: str) -> Iterator[sa.Connection]:
+def conn(database: str) -> Iterator[Connection]:
     """A trace whose first blocks have left its window, and another trace."""
-    engine = make_engine(database)
-    with engine.begin() as conn:
+    db = pooled(database)
+    with db.begin() as conn:
         orders = [Order("a.py", "x = 1")] * 2
         jobs.enqueue(conn, orders, name="t", agent="weave", model=None, seed=1, settings={}, version="0")
-        insert = sa.text(
+        insert = Statement(
             "insert into blocks (trace_id, index, tick, subagent, type, body, rendered, timestamp, time_remaining,"
             " compiles, tags) values (:trace, :index, 1, 'main', :type, :body, :body, 0, 0, true, '{}')"
         )
@@ -44,19 +44,19 @@ def conn(database: str) -> Iterator[sa.Connection]:
         for index, (trace, type, body) in enumerate(rows, 2):
             conn.execute(insert, {"trace": trace, "index": index, "type": type, "body": body})
         yield conn
-    engine.dispose()
+    db.close()
 
 
-def search(conn: sa.Connection, query: str, before: int = 99) -> list[Hit]:
+def search(conn: Connection, query: str, before: int = 99) -> list[Hit]:
     step = Retrieve(query=query, before=before, top_k_hits=25, least_score=1.0, limit=3)
     return retrieval.search(conn, 1, step)
 
 
-def types(conn: sa.Connection, hits: list[Hit]) -> list[str]:
+def types(conn: Connection, hits: list[Hit]) -> list[str]:
     return [type for type, _ in blocks.retrieved_texts(conn, hits)]
 
 
-def test_blocks_of_the_trace_that_have_left_the_window_are_found(conn: sa.Connection) -> None:
+def test_blocks_of_the_trace_that_have_left_the_window_are_found(conn: Connection) -> None:
     assert types(conn, search(conn, "where is my lantern? +lantern".replace("?", "")))[0] == "action"
     assert types(conn, search(conn, "a dragon on the bridge"))[0] == "orientation"
     assert types(conn, search(conn, "type:'evaluation' bridge lantern")) == ["evaluation"]
@@ -65,7 +65,7 @@ def test_blocks_of_the_trace_that_have_left_the_window_are_found(conn: sa.Connec
     assert search(conn, "zeppelin") == []
 
 
-def test_the_projects_examples_are_legal_blocks_and_are_found(conn: sa.Connection) -> None:
+def test_the_projects_examples_are_legal_blocks_and_are_found(conn: Connection) -> None:
     rows = read(BOOTSTRAPS / "examples")
     assert examples.load(conn, rows) == len(rows)
     assert examples.load(conn, rows) == 0
@@ -97,10 +97,10 @@ def test_bad_example_files_are_refused(tmp_path: Path, content: str, complaint: 
         read(path)
 
 
-def test_hits_are_recorded_with_their_cutoff(conn: sa.Connection) -> None:
+def test_hits_are_recorded_with_their_cutoff(conn: Connection) -> None:
     step = Retrieve(query="lantern bridge", before=99, top_k_hits=25, least_score=0.1, limit=1)
     conn.execute(
-        sa.text(
+        Statement(
             "insert into ticks (trace_id, number, subagent, first_block, deadline, clock) "
             "values (1, 1, 'main', 0, 9, 0)"
         )
@@ -110,7 +110,7 @@ def test_hits_are_recorded_with_their_cutoff(conn: sa.Connection) -> None:
     assert len(hits) > 1
     retrieval.save(conn, 1, message.step_id, step, hits)
     rows = conn.execute(
-        sa.text("select before, rank, used, score from retrievals r join retrieval_hits h on h.retrieval_id = r.id")
+        Statement("select before, rank, used, score from retrievals r join retrieval_hits h on h.retrieval_id = r.id")
     ).all()
     assert [(row.before, row.rank, row.used) for row in rows] == [(99, n, n == 1) for n in range(1, len(hits) + 1)]
 
@@ -121,14 +121,14 @@ VOCABULARY = [f"word{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(200)]
 
 
 @pytest.fixture
-def long(conn: sa.Connection) -> sa.Connection:
+def long(conn: Connection) -> Connection:
     """Trace 2 with 900 more blocks, of words as uneven in their use as those of a language.
 
     One block in five has a type that is not retrieved, and some blocks have no words.
     """
     chance = random.Random(1)
     weights = [1 / (n + 1) for n in range(len(VOCABULARY))]
-    insert = sa.text(
+    insert = Statement(
         "insert into blocks (trace_id, index, tick, subagent, type, body, rendered, timestamp, time_remaining,"
         " compiles, tags) values (2, :index, 1, 'main', :type, :body, :body, 0, 0, true, '{}')"
     )
@@ -138,15 +138,15 @@ def long(conn: sa.Connection) -> sa.Connection:
         body = " ".join(common + chance.choices(VOCABULARY, weights, k=chance.randrange(0, 40)))
         types = ["action", "orientation", "error", "observation", "evaluation"]
         rows.append({"index": index, "type": types[index % 5], "body": body or "..."})
-    conn.execute(insert, rows)
+    conn.execute_each(insert, rows)
     examples.load(conn, read(BOOTSTRAPS / "examples"))
     return conn
 
 
-def exhaustive(conn: sa.Connection, query: str, before: int) -> dict[tuple[bool, int], float]:
+def exhaustive(conn: Connection, query: str, before: int) -> dict[tuple[bool, int], float]:
     """The score that rank-bm25 gives every text of the corpus, by (example, id)."""
     rows = conn.execute(
-        sa.text(
+        Statement(
             "select id, body, false as example from blocks where trace_id = 2 and index < :before"
             " and type in ('orientation', 'action', 'evaluation', 'debug', 'error')"
             " union all select id, body, true from examples"
@@ -159,7 +159,7 @@ def exhaustive(conn: sa.Connection, query: str, before: int) -> dict[tuple[bool,
     return {(row.example, row.id): score for row, score in zip(rows, scores, strict=True)}
 
 
-def of_long(conn: sa.Connection, query: str, before: int, top_k_hits: int = 2000) -> dict[tuple[bool, int], float]:
+def of_long(conn: Connection, query: str, before: int, top_k_hits: int = 2000) -> dict[tuple[bool, int], float]:
     step = Retrieve(query=query, before=before, top_k_hits=top_k_hits, least_score=0.01, limit=3)
     return {(hit.example, hit.id): hit.score for hit in retrieval.search(conn, 2, step)}
 
@@ -176,11 +176,11 @@ QUERIES = [
 
 @pytest.mark.parametrize("query", QUERIES)
 @pytest.mark.parametrize("before", [150, 400, 777, 1000])
-def test_indexed_texts_score_as_with_rank_bm25(long: sa.Connection, query: str, before: int) -> None:
+def test_indexed_texts_score_as_with_rank_bm25(long: Connection, query: str, before: int) -> None:
     unindexed = of_long(long, query, before)
     for cutoff in range(100, 1000, 60):
         trace_index.seal(long, 2, cutoff)
-    assert long.execute(sa.text("select count(*) from segments")).scalar_one() == 720 // trace_index.SEGMENT_BLOCKS
+    assert long.execute(Statement("select count(*) from segments")).scalar_one() == 720 // trace_index.SEGMENT_BLOCKS
     scores, expected = of_long(long, query, before), exhaustive(long, query, before)
     assert scores == pytest.approx(unindexed)
     plain = "+" not in query
@@ -188,9 +188,9 @@ def test_indexed_texts_score_as_with_rank_bm25(long: sa.Connection, query: str, 
     assert list(of_long(long, query, before, top_k_hits=25)) == list(scores)[:25]
 
 
-def test_recording_a_query_indexes_the_blocks_that_it_could_find(long: sa.Connection) -> None:
+def test_recording_a_query_indexes_the_blocks_that_it_could_find(long: Connection) -> None:
     long.execute(
-        sa.text(
+        Statement(
             "insert into ticks (trace_id, number, subagent, first_block, deadline, clock) "
             "values (2, 1, 'main', 0, 9, 0)"
         )
@@ -202,17 +202,17 @@ def test_recording_a_query_indexes_the_blocks_that_it_could_find(long: sa.Connec
     assert past.segments == 401 // trace_index.SEGMENT_BLOCKS
     assert past.end <= 600
     seen = "select count(*) from blocks where trace_id = 2 and index < :end and type <> 'observation'"
-    assert long.execute(sa.text(seen), {"end": past.end}).scalar_one() == len(past.documents)
+    assert long.execute(Statement(seen), {"end": past.end}).scalar_one() == len(past.documents)
 
 
-def test_words_of_any_length_are_indexed(long: sa.Connection) -> None:
-    long.execute(sa.text("update blocks set body = repeat('x', 9000) where trace_id = 2 and index = 105"))
+def test_words_of_any_length_are_indexed(long: Connection) -> None:
+    long.execute(Statement("update blocks set body = repeat('x', 9000) where trace_id = 2 and index = 105"))
     trace_index.seal(long, 2, 1000)
     [(_, id)] = of_long(long, "x" * 3000, 1000)
-    assert long.execute(sa.text("select index from blocks where id = :id"), {"id": id}).scalar_one() == 105
+    assert long.execute(Statement("select index from blocks where id = :id"), {"id": id}).scalar_one() == 105
 
 
-def test_exclusions_and_restrictions_apply_to_indexed_texts(long: sa.Connection) -> None:
+def test_exclusions_and_restrictions_apply_to_indexed_texts(long: Connection) -> None:
     queries = ["wordaa -wordab", "+wordac +wordad wordaa", "type:'error' wordaa", "type:'expectation' note wordaa"]
     before = [of_long(long, query, 1000) for query in queries]
     trace_index.seal(long, 2, 1000)
@@ -220,13 +220,13 @@ def test_exclusions_and_restrictions_apply_to_indexed_texts(long: sa.Connection)
         assert of_long(long, query, 1000) == pytest.approx(scores)
 
 
-def test_the_index_forgets_the_blocks_of_a_restarted_tick(long: sa.Connection) -> None:
+def test_the_index_forgets_the_blocks_of_a_restarted_tick(long: Connection) -> None:
     trace_index.seal(long, 2, 1000)
     blocks.drop_from(long, 2, 500)
-    held = long.execute(sa.text('select count(*), max("end") from segments')).one()
+    held = long.execute(Statement('select count(*), max("end") from segments')).one()
     assert 0 < held.count < 720 // trace_index.SEGMENT_BLOCKS
     assert held.max <= 500
-    assert long.execute(sa.text("select max(segment) + 1 from postings")).scalar_one() == held.count
+    assert long.execute(Statement("select max(segment) + 1 from postings")).scalar_one() == held.count
     query = "always wordaa wordbb"
     assert of_long(long, query, 1000) == pytest.approx(
         {key: score for key, score in exhaustive(long, query, 1000).items() if score >= 0.01}

@@ -1,19 +1,22 @@
 """The schema: the declared tables are those that migrations make, and every statement in a file fits them."""
 
 import enum
+import keyword
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
-import sqlalchemy as sa
 from alembic import command
-from sqlalchemy.dialects.postgresql import psycopg
+from alembic.config import Config as AlembicConfig
+from alembic.script import ScriptDirectory
 
 import weavegen
-from tests.support.database import engine_of_copy
+from tests.support.database import database_of_copy
 from weavegen import sql
 from weavegen.config import Config
+from weavegen.database import PARAMETER, Connection, Database, Statement
 from weavegen.services import schema
 from weavegen.store import states, tables
 from weavegen.trace.blocks import BlockType
@@ -45,20 +48,20 @@ from relations r join pg_trigger t on tgrelid = r.oid where not tgisinternal
 """Everything about the tables but the order of their columns."""
 
 
-def described(conn: sa.Connection) -> dict[str, str]:
-    return {row.object: row.text for row in conn.execute(sa.text(CATALOG))}
+def described(conn: Connection) -> dict[str, str]:
+    return {row.object: row.text for row in conn.execute(Statement(CATALOG))}
 
 
 @pytest.fixture
-def declared(config: Config, template: str) -> Iterator[sa.Connection]:
+def declared(config: Config, template: str) -> Iterator[Connection]:
     """A database whose tables were made from the files that declare them."""
-    with engine_of_copy(config, "template1") as engine, engine.begin() as conn:
+    with database_of_copy(config, "template1") as db, db.begin() as conn:
         for name in tables.ORDER:
-            conn.exec_driver_sql(tables.text(name).replace("%", "%%"))
+            conn.execute(tables.text(name).encode())
         yield conn
 
 
-def test_migrations_make_the_declared_tables(db: sa.Engine, declared: sa.Connection) -> None:
+def test_migrations_make_the_declared_tables(db: Database, declared: Connection) -> None:
     with db.connect() as conn:
         migrated, wanted = described(conn), described(declared)
     assert len(migrated) > 500
@@ -70,21 +73,26 @@ def test_every_file_of_tables_is_in_the_order() -> None:
     assert files == set(tables.ORDER)
 
 
-def test_every_table_and_column_has_a_comment(db: sa.Engine) -> None:
-    inspector = sa.inspect(db)
-    for table in set(inspector.get_table_names()) - {"alembic_version"}:
-        assert inspector.get_table_comment(table)["text"], table
-        for column in inspector.get_columns(table):
-            assert column["comment"], f"{table}.{column['name']}"
+def test_every_table_and_column_has_a_comment(db: Database) -> None:
+    query = """
+      select c.relname, a.attname from pg_class c join pg_attribute a on a.attrelid = c.oid
+      where c.relkind = 'r' and c.relnamespace = 'public'::regnamespace and c.relname <> 'alembic_version'
+        and a.attnum > 0 and not a.attisdropped and coalesce(col_description(c.oid, a.attnum), '') = ''
+    """
+    with db.connect() as conn:
+        assert conn.execute(query).all() == []
+        bare = "select relname from pg_class where relkind = 'r' and relnamespace = 'public'::regnamespace"
+        bare += " and coalesce(obj_description(oid), '') = ''"
+        assert conn.execute(bare).scalars() == ["alembic_version"]
 
 
-def test_a_migration_applies_changed_comments_only(db: sa.Engine) -> None:
+def test_a_migration_applies_changed_comments_only(db: Database) -> None:
     with db.begin() as conn:
         assert tables.comment(conn) == 0
         before = described(conn)
-        conn.execute(sa.text("comment on table jobs is 'Old.'"))
-        conn.execute(sa.text("comment on column ticks.inherited is null"))
-        conn.execute(sa.text("comment on column traces.lag is 'A fork''s lag.'"))
+        conn.execute(Statement("comment on table jobs is 'Old.'"))
+        conn.execute(Statement("comment on column ticks.inherited is null"))
+        conn.execute(Statement("comment on column traces.lag is 'A fork''s lag.'"))
         assert tables.comment(conn) == 3
         assert described(conn) == before
 
@@ -104,21 +112,29 @@ def test_a_migration_applies_changed_comments_only(db: sa.Engine) -> None:
     ],
 )
 def test_the_schema_allows_exactly_the_values_of_the_program(
-    db: sa.Engine, constraint: str, values: type[enum.StrEnum]
+    db: Database, constraint: str, values: type[enum.StrEnum]
 ) -> None:
-    query = sa.text("select pg_get_constraintdef(oid) from pg_constraint where conname = :name")
+    query = Statement("select pg_get_constraintdef(oid) from pg_constraint where conname = :name")
     with db.connect() as conn:
         condition = conn.execute(query, {"name": constraint}).scalar_one()
     assert set(re.findall(r"'([^']*)'::text", condition)) == set(values)
 
 
-def test_downgrade_and_upgrade_again(db: sa.Engine, database: str) -> None:
-    settings = schema._alembic()
+def test_downgrade_and_upgrade_again(db: Database, database: str) -> None:
+    settings = AlembicConfig()
+    settings.set_main_option("script_location", str(schema.migrations()))
     settings.attributes["url"] = database
+    assert ScriptDirectory.from_config(settings).get_current_head() == schema.newest()
     command.downgrade(settings, "base")
-    assert sa.inspect(db).get_table_names() == ["alembic_version"]
+    assert names(db) == ["alembic_version"]
     command.upgrade(settings, "head")
-    assert "blocks" in sa.inspect(db).get_table_names()
+    assert "blocks" in names(db)
+
+
+def names(db: Database) -> list[str]:
+    """Names of the tables."""
+    with db.connect() as conn:
+        return conn.execute("select relname from pg_stat_user_tables").scalars()
 
 
 PLACES = {
@@ -155,7 +171,7 @@ BEGINNINGS = {
 ENDS = dict.fromkeys(("audit/sql/live", "audit/sql/sampled", "store/sql/fork_copied_steps"), "select 1")
 """What comes after them, if they are only a beginning."""
 SETTINGS = ("limit_time", "more_memory", "only_read")
-COMMANDS = {
+COMMANDS = {"audit/sql/snapshot"} | {
     f"store/sql/{name}"
     for name in (*SETTINGS, "analyze_view", "drop_tables", "drop_trigger", "drop_view", "refresh_view")
 }
@@ -175,18 +191,28 @@ def statements() -> Iterator[tuple[str, str]]:
             yield path, text
 
 
-def test_postgresql_prepares_every_statement(db: sa.Engine) -> None:
-    """So a misspelt table or column is found here, and not by a user. Nothing is executed."""
-    dialect = psycopg.PGDialect_psycopg(paramstyle="numeric_dollar")
-    refused, count = {}, 0
-    with db.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
+def test_postgresql_prepares_every_statement(db: Database) -> None:
+    """So a misspelt table or column is found here, and not by a user. Nothing is executed.
+
+    A column that has a name is a field of a named tuple, but for the spans, whose columns have names with dots.
+    """
+    refused, unnamed, count = {}, set(), 0
+    with db.with_autocommit(True).connect() as conn:
         for path, text in statements():
             count += 1
             try:
-                query = str(sql.statement(text).compile(dialect=dialect)).replace("%", "%%")
-                conn.exec_driver_sql(f"prepare statement as {query}")
-                conn.exec_driver_sql("deallocate statement")
-            except sa.exc.DBAPIError as error:
-                refused[path] = str(error.orig)
+                parameters = list(dict.fromkeys(PARAMETER.findall(text)))
+                query = PARAMETER.sub(lambda found, names=parameters: f"${names.index(found[1]) + 1}", text)
+                conn.execute(f"prepare statement as {query}")
+                described = conn.pgconn.describe_prepared(b"statement")
+                columns = [(described.fname(number) or b"").decode() for number in range(described.nfields)]
+                if not all(
+                    name == "?column?" or (name.isidentifier() and not keyword.iskeyword(name)) for name in columns
+                ):
+                    unnamed.add(path)
+                conn.execute("deallocate statement")
+            except psycopg.Error as error:
+                refused[path] = str(error)
     assert count > 200
     assert refused == {}
+    assert {path for path in unnamed if not path.startswith("monitoring/sql/spans/")} == set()

@@ -5,12 +5,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import sqlalchemy as sa
 
 from tests.support.raw_server import RawServer, answer, slowly
 from tests.support.waiting import until
 from tests.support.worker import Worker, enqueue, scalar
 from weavegen.config import Config
+from weavegen.database import Database, Statement
 from weavegen.engine import model_calls
 from weavegen.engine import worker as module
 from weavegen.engine.model_calls import Pools
@@ -28,12 +28,12 @@ from weavegen.store.steps import Claimed
 OUT_OF_MEMORY = answer({"error": {"message": "CUDA out of memory"}}, "500 Internal Server Error")
 
 
-def failed(db: sa.Engine, url: str, kind: str = "status", count: int = 1, age: float = 0.0) -> None:
+def failed(db: Database, url: str, kind: str = "status", count: int = 1, age: float = 0.0) -> None:
     with db.begin() as conn:
         servers.record_errors(conn, url, kind, count, count, f"it is {kind}", age)
 
 
-def test_failures_of_many_processes_add_up(db: sa.Engine) -> None:
+def test_failures_of_many_processes_add_up(db: Database) -> None:
     url, other = "http://a/v1", "http://b/v1"
     failed(db, url, count=2, age=60)
     failed(db, url, "timeout", age=3)
@@ -52,13 +52,13 @@ def test_failures_of_many_processes_add_up(db: sa.Engine) -> None:
     failed(db, url, count=9)
     with db.begin() as conn:
         assert servers.failing(conn, [url])
-        conn.execute(sa.text("update server_health set last_error_at = last_error_at - interval '301 s'"))
+        conn.execute(Statement("update server_health set last_error_at = last_error_at - interval '301 s'"))
         assert servers.failing(conn, [url]) == [], "no worker has asked it for five minutes"
 
 
-def test_a_step_that_waits_says_why(db: sa.Engine, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_waits_says_why(db: Database, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_calls, "database", lambda: db)
-    monkeypatch.setattr(model_calls, "single", lambda: db.execution_options(isolation_level="AUTOCOMMIT"))
+    monkeypatch.setattr(model_calls, "single", lambda: db.with_autocommit(True))
     monkeypatch.setattr(model_calls, "MEMBERS_SECONDS", 0.2)
     monkeypatch.setattr(pools, "NO_SERVER_TIMEOUT_SECONDS", 3.0)
     enqueue(db)
@@ -102,10 +102,10 @@ def test_a_step_that_waits_says_why(db: sa.Engine, config: Config, monkeypatch: 
     asked.pool(None).close()
 
 
-def test_a_job_that_can_not_score_is_paused(db: sa.Engine, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_can_not_score_is_paused(db: Database, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """The third failed score pauses it and is given back. After `resume` it goes on."""
     monkeypatch.setattr(module, "database", lambda: db)
-    monkeypatch.setattr(module, "single", lambda: db.execution_options(isolation_level="AUTOCOMMIT"))
+    monkeypatch.setattr(module, "single", lambda: db.with_autocommit(True))
     job, world = enqueue(db, 5), Worker(db)
     knows = False
 

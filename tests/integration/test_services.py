@@ -17,8 +17,6 @@ import psutil
 import psycopg
 import pytest
 from kombu.connection import Connection
-from sqlalchemy import NullPool, create_engine, text
-from sqlalchemy.exc import OperationalError
 
 from tests.support.ports import listening
 from tests.support.waiting import until
@@ -30,6 +28,7 @@ from weavegen.errors import UsageError
 from weavegen.search.examples import read
 from weavegen.services import doctor, fleet, model_server, postgres, processes, redis, schema
 from weavegen.store import urls
+from weavegen.store.session import unpooled
 
 START = """
 import sys
@@ -62,10 +61,9 @@ def _installation(folder: Path, home: Path) -> Iterator[Config]:
 
 
 def query(config: Config, statement: str) -> object:
-    engine = create_engine(urls.database_url(config), poolclass=NullPool)
-    with engine.begin() as connection:
-        result = connection.execute(text(statement))
-        return result.scalar() if result.returns_rows else None
+    with unpooled(urls.database_url(config)).begin() as conn:
+        result = conn.execute(statement)
+        return result.scalar_one() if result.description is not None else None
 
 
 def started_by_others(config: Config, module: str, count: int) -> list[bool]:
@@ -157,7 +155,7 @@ def test_a_query_that_survived_its_postgres_does_not_prevent_the_next_start(own:
         time.sleep(0.5)  # idle backends notice it
         assert [backend for backend in backends if backend.is_running()] != []
         assert postgres.start(own) is True
-        with pytest.raises(OperationalError):
+        with pytest.raises(psycopg.OperationalError):
             asked.result()
     assert query(own, "SELECT 1") == 1
 
@@ -343,14 +341,14 @@ def test_two_concurrent_migrations_take_turns_and_load_the_examples_once(own: Co
     command = [sys.executable, "-c", code, url]
     both = [subprocess.Popen(command, env=fleet.child_environment(own)) for _ in range(2)]
     assert [migration.wait(60) for migration in both] == [0, 0]
-    assert schema.current(url) == schema.newest()
-    count = text("select count(*), count(distinct body) from examples")
-    engine = create_engine(url, poolclass=NullPool)
-    with engine.begin() as conn:
+    count = "select count(*), count(distinct body) as bodies from examples"
+    db = unpooled(url)
+    with db.begin() as conn:
+        assert schema.current(conn) == schema.newest()
         assert tuple(conn.execute(count).one()) == (len(read(BOOTSTRAPS / "examples")),) * 2
-        conn.execute(text("delete from examples"))
+        conn.execute("delete from examples")
     schema.migrate(url)
-    with engine.begin() as conn:
+    with db.begin() as conn:
         assert tuple(conn.execute(count).one()) == (0, 0), "who deletes them wants none"
 
 

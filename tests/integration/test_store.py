@@ -7,13 +7,13 @@ import time
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from tests.support.waiting import until
 from tests.support.worker import Worker, enqueue, scalar
 from tests.support.world import GOOD, World
 from weavegen import sql
 from weavegen.agents import Agent
+from weavegen.database import Database, Statement
 from weavegen.errors import StepLost, UsageError
 from weavegen.kernel.replay import Entry
 from weavegen.kernel.steps import (
@@ -42,7 +42,7 @@ class Restless(World):
         return random.Random(self.seed)
 
 
-def test_the_ticks_of_subagents_are_inside_the_action_that_called_them(db: sa.Engine) -> None:
+def test_the_ticks_of_subagents_are_inside_the_action_that_called_them(db: Database) -> None:
     job = enqueue(db, 2, ticks=16)
     worker = Worker(db)
     worker.world = Restless(1, 0.9, calls=0.3)
@@ -79,7 +79,7 @@ def test_the_ticks_of_subagents_are_inside_the_action_that_called_them(db: sa.En
 
 
 @pytest.mark.parametrize("whose", ["the subagent's", "the caller's"])
-def test_only_the_affected_tick_restarts(db: sa.Engine, whose: str) -> None:
+def test_only_the_affected_tick_restarts(db: Database, whose: str) -> None:
     job = enqueue(db, 1, ticks=12)
     worker = Worker(db)
     worker.world = Restless(3, 0.9, calls=0.3)  # the subagent returns before the ticks are spent
@@ -91,11 +91,11 @@ def test_only_the_affected_tick_restarts(db: sa.Engine, whose: str) -> None:
         assert held is not None
         if changed is None:
             with db.begin() as conn:
-                changed = conn.execute(sa.text(callers)).scalar()
+                changed = conn.execute(Statement(callers)).scalar_one_or_none()
                 if changed is not None:  # as if another version of the program had requested the tick's first step
                     tick = held.tick if whose == "the subagent's" else changed
                     upgrade = 'update steps set request = request || \'{"op": "run"}\' where tick = :t and ordinal = 0'
-                    conn.execute(sa.text(upgrade), {"t": tick})
+                    conn.execute(Statement(upgrade), {"t": tick})
         messages += worker.finish(held)
     runs = "select string_agg(distinct subagent, ' ') from ticks where run = 1"
     assert scalar(db, runs) == ("main.1" if whose == "the subagent's" else "main")
@@ -107,7 +107,7 @@ def test_only_the_affected_tick_restarts(db: sa.Engine, whose: str) -> None:
     assert all(after.type in SUCCESSORS[before.type] for before, after in itertools.pairwise(trace))
 
 
-def test_traces_in_postgres_equal_traces_in_memory(db: sa.Engine) -> None:
+def test_traces_in_postgres_equal_traces_in_memory(db: Database) -> None:
     job = enqueue(db, 3, ticks=2)
     worker = Worker(db)
     worker.run(worker.engine.start_queued())
@@ -124,7 +124,7 @@ def test_traces_in_postgres_equal_traces_in_memory(db: sa.Engine) -> None:
     assert scalar(db, "select count(*) from ticks where reward is null and number > 0") == 0
 
 
-def test_a_second_delivery_and_a_late_worker_change_nothing(db: sa.Engine) -> None:
+def test_a_second_delivery_and_a_late_worker_change_nothing(db: Database) -> None:
     enqueue(db, 1)
     worker = Worker(db)
     [message] = worker.engine.start_queued()
@@ -132,7 +132,7 @@ def test_a_second_delivery_and_a_late_worker_change_nothing(db: sa.Engine) -> No
     assert held is not None
     assert worker.claim(message.step_id) is None
     with db.begin() as conn:  # the lease expires and another worker claims the step
-        conn.execute(sa.text("update steps set lease_until = now() - interval '1 second'"))
+        conn.execute(Statement("update steps set lease_until = now() - interval '1 second'"))
         assert [late.step_id for late in steps.overdue(conn, 60)] == [message.step_id]
     other = worker.claim(message.step_id)
     assert other is not None
@@ -142,30 +142,30 @@ def test_a_second_delivery_and_a_late_worker_change_nothing(db: sa.Engine) -> No
     assert scalar(db, "select count(*) from steps where ordinal = 0 and status = 'done'") == 1
 
 
-def test_a_ready_step_that_no_worker_claimed_is_sent_again(db: sa.Engine) -> None:
+def test_a_ready_step_that_no_worker_claimed_is_sent_again(db: Database) -> None:
     enqueue(db, 1)
     worker = Worker(db)
     [message] = worker.engine.start_queued()
     with db.begin() as conn:
         assert steps.overdue(conn, 60) == []
-        conn.execute(sa.text("update steps set send_after = now()"))
+        conn.execute(Statement("update steps set send_after = now()"))
         assert steps.overdue(conn, 60) == [message]
         assert steps.overdue(conn, 60) == []
 
 
-def test_a_renewed_lease_is_kept(db: sa.Engine) -> None:
+def test_a_renewed_lease_is_kept(db: Database) -> None:
     enqueue(db, 1)
     worker = Worker(db)
     [message] = worker.engine.start_queued()
     held = worker.claim(message.step_id)
     assert held is not None
     with db.begin() as conn:
-        conn.execute(sa.text("update steps set lease_until = now() - interval '1 second'"))
+        conn.execute(Statement("update steps set lease_until = now() - interval '1 second'"))
         steps.LEASES.renew(conn, [(held.id, held.claims)], 60)
         assert steps.overdue(conn, 60) == []
 
 
-def test_a_step_that_fails_ends_its_trace_with_the_reason(db: sa.Engine) -> None:
+def test_a_step_that_fails_ends_its_trace_with_the_reason(db: Database) -> None:
     job = enqueue(db, 1)
     worker = Worker(db)
     [message] = worker.engine.start_queued()
@@ -178,7 +178,7 @@ def test_a_step_that_fails_ends_its_trace_with_the_reason(db: sa.Engine) -> None
     assert (row.status, row.because) == ("failed", "environment: it died")
 
 
-def test_a_changed_program_restarts_the_tick_and_not_the_trace(db: sa.Engine) -> None:
+def test_a_changed_program_restarts_the_tick_and_not_the_trace(db: Database) -> None:
     enqueue(db, 1, ticks=1)
     worker = Worker(db)
     messages = worker.engine.start_queued()
@@ -188,7 +188,7 @@ def test_a_changed_program_restarts_the_tick_and_not_the_trace(db: sa.Engine) ->
     before = scalar(db, "select min(index) from blocks where tick = 1")
     with db.begin() as conn:  # as if a newer version requested another number of candidates
         conn.execute(
-            sa.text("update steps set request = jsonb_set(request, '{n}', '5') where kind = 'sample' and tick = 1")
+            Statement("update steps set request = jsonb_set(request, '{n}', '5') where kind = 'sample' and tick = 1")
         )
     worker.run(worker.engine.advance(1).messages + messages)
     assert scalar(db, "select run from ticks where number = 1") == 1
@@ -199,7 +199,7 @@ def test_a_changed_program_restarts_the_tick_and_not_the_trace(db: sa.Engine) ->
     assert scalar(db, "select count(*) from events where kind = 'tick restarted'") == 1
 
 
-def test_a_bug_in_a_program_fails_one_trace_with_its_traceback(db: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_a_program_fails_one_trace_with_its_traceback(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(tick: Any) -> Any:
         yield Execute(op="bootstrap")
         raise ZeroDivisionError("oops")
@@ -214,7 +214,7 @@ def test_a_bug_in_a_program_fails_one_trace_with_its_traceback(db: sa.Engine, mo
     assert "raise ZeroDivisionError" in scalar(db, "select detail from events where kind = 'failed'")
 
 
-def test_ten_thousand_traces_stay_queued_and_jobs_share_the_slots(db: sa.Engine) -> None:
+def test_ten_thousand_traces_stay_queued_and_jobs_share_the_slots(db: Database) -> None:
     began = time.monotonic()
     large = enqueue(db, 10_000)
     print(f"10,000 traces enqueued in {time.monotonic() - began:.2f} s")  # noqa: T201 (shown by pytest -s)
@@ -227,7 +227,7 @@ def test_ten_thousand_traces_stay_queued_and_jobs_share_the_slots(db: sa.Engine)
     assert scalar(db, running, job=large) == scalar(db, running, job=small) == 5
     with db.begin() as conn:
         conn.execute(
-            sa.text("update traces set status = 'ended' where job_id = :job and status = 'running'"),
+            Statement("update traces set status = 'ended' where job_id = :job and status = 'running'"),
             {"job": large},
         )
         traces.to_start(conn, max_active=10)
@@ -235,7 +235,7 @@ def test_ten_thousand_traces_stay_queued_and_jobs_share_the_slots(db: sa.Engine)
     assert scalar(db, "select count(*) from steps") == 0
 
 
-def test_repeated_equal_ticks_are_detected_and_answered(db: sa.Engine) -> None:
+def test_repeated_equal_ticks_are_detected_and_answered(db: Database) -> None:
     job = enqueue(db, 2, ticks=6, doom_loop=3)
     worker = Worker(db)
     # A world in which no result depends on the prompt: every tick equals the one before.
@@ -245,7 +245,7 @@ def test_repeated_equal_ticks_are_detected_and_answered(db: sa.Engine) -> None:
     with db.connect() as conn:
         assert {row.status for row in reports.traces(conn, job)} == {"ended"}
         rows = conn.execute(
-            sa.text("select tick, tags, rendered from blocks where trace_id = 1 and type = 'error' order by index")
+            Statement("select tick, tags, rendered from blocks where trace_id = 1 and type = 'error' order by index")
         ).all()
     assert [(row.tick, row.tags) for row in rows] == [(tick, ["doom-loop"]) for tick in (4, 5, 6)]
     assert "#tags: doom-loop\n#endblock" in rows[0].rendered
@@ -267,7 +267,7 @@ def stubborn(kind: World, step: Any, journal: list[Entry]) -> Any:
     return kind.answer(step, journal)
 
 
-def test_cancelled_traces_run_no_further_steps(db: sa.Engine) -> None:
+def test_cancelled_traces_run_no_further_steps(db: Database) -> None:
     job = enqueue(db, 4)
     worker = Worker(db, max_active=2)
     first, second = worker.engine.start_queued()
@@ -281,7 +281,7 @@ def test_cancelled_traces_run_no_further_steps(db: sa.Engine) -> None:
     assert worker.engine.start_queued() == []
 
 
-def test_a_trace_that_advances_while_it_is_cancelled_has_no_open_steps(db: sa.Engine) -> None:
+def test_a_trace_that_advances_while_it_is_cancelled_has_no_open_steps(db: Database) -> None:
     job = enqueue(db, 1)
     [first] = Worker(db, max_active=1).engine.start_queued()
 
@@ -292,7 +292,7 @@ def test_a_trace_that_advances_while_it_is_cancelled_has_no_open_steps(db: sa.En
     with db.begin() as conn:
         trace_id = steps.trace_of(conn, first.step_id)
         traces.lock(conn, trace_id)
-        conn.execute(sa.text("update steps set status = 'done' where id = :id"), {"id": first.step_id})
+        conn.execute(Statement("update steps set status = 'done' where id = :id"), {"id": first.step_id})
         steps.insert_ready(conn, trace_id, 0, 0, [(1, Execute(op="begin"))], None, 1.0)
         thread = threading.Thread(target=cancel)
         thread.start()
@@ -304,18 +304,16 @@ def test_a_trace_that_advances_while_it_is_cancelled_has_no_open_steps(db: sa.En
     assert scalar(db, "select string_agg(status::text, ',' order by id) from steps") == "done,void"
 
 
-def test_equal_seeds_give_equal_traces(db: sa.Engine) -> None:
+def test_equal_seeds_give_equal_traces(db: Database) -> None:
     enqueue(db, 3, seed=5)
     enqueue(db, 3, seed=5)
     enqueue(db, 3, seed=6)
     with db.connect() as conn:
-        seeds = (
-            conn.execute(sa.text("select array_agg(seed order by number) from traces group by job_id")).scalars().all()
-        )
+        seeds = conn.execute(Statement("select array_agg(seed order by number) from traces group by job_id")).scalars()
     assert len({tuple(row) for row in seeds}) == 2
 
 
-def test_queries_of_users_can_only_read(db: sa.Engine) -> None:
+def test_queries_of_users_can_only_read(db: Database) -> None:
     enqueue(db, 2)
     with db.connect() as conn:
         assert reports.select(conn, "select count(*) as n from traces;", 5, None) == (["n"], [(2,)])
@@ -334,13 +332,13 @@ def test_queries_of_users_can_only_read(db: sa.Engine) -> None:
     assert scalar(db, "select count(*) from traces") == 2
 
 
-def test_reading_texts_and_briefs_of_blocks(db: sa.Engine) -> None:
+def test_reading_texts_and_briefs_of_blocks(db: Database) -> None:
     enqueue(db, 1, ticks=1)
     worker = Worker(db)
     worker.run(worker.engine.start_queued())
     with db.connect() as conn:
         assert len(blocks.texts(conn, 1, 0, 2)) == 2
         briefs = sql.run(conn, "store/briefs_of_blocks", trace=1, first=3, until=None)
-        assert briefs.scalars().all()[:2] == [3, 4]
-        [id] = conn.execute(sa.text("select id from blocks where index = 0")).scalars()
+        assert briefs.scalars()[:2] == [3, 4]
+        [id] = conn.execute(Statement("select id from blocks where index = 0")).scalars()
         assert blocks.retrieved_texts(conn, [Hit(id=id, score=1.0)])[0][0] == "genesis"

@@ -3,10 +3,10 @@
 import re
 
 import pytest
-import sqlalchemy as sa
 
 from tests.support.worker import enqueue, scalar
 from weavegen.config import Config
+from weavegen.database import Connection, Database, Statement
 from weavegen.engine import worker as module
 from weavegen.engine.worker import Done, Worker
 from weavegen.kernel.steps import Execute
@@ -16,14 +16,14 @@ from weavegen.store.steps import Claimed
 @pytest.mark.parametrize("text", ["a\x00b", "a\ud800b"], ids=["NUL", "half a surrogate pair"])
 @pytest.mark.parametrize("saved", [False, True], ids=["in the journal", "in a table of its own"])
 def test_a_result_that_can_not_be_stored_fails_its_trace_at_once(
-    db: sa.Engine, config: Config, monkeypatch: pytest.MonkeyPatch, text: str, saved: bool
+    db: Database, config: Config, monkeypatch: pytest.MonkeyPatch, text: str, saved: bool
 ) -> None:
     monkeypatch.setattr(module, "database", lambda: db)
-    monkeypatch.setattr(module, "single", lambda: db.execution_options(isolation_level="AUTOCOMMIT"))
+    monkeypatch.setattr(module, "single", lambda: db.with_autocommit(True))
     job = enqueue(db)
 
-    def save(conn: sa.Connection) -> None:
-        conn.execute(sa.text("update traces set ended_because = :text"), {"text": text})
+    def save(conn: Connection) -> None:
+        conn.execute(Statement("update traces set ended_because = :text"), {"text": text})
 
     def work(worker: Worker, claim: Claimed, step: Execute) -> Done:
         return Done("fine", save) if saved else Done(text)

@@ -3,22 +3,22 @@
 from collections.abc import Iterator
 
 import pytest
-import sqlalchemy as sa
 
-from tests.support.database import engine_of_copy
+from tests.support.database import database_of_copy
 from tests.support.worker import Worker, enqueue, scalar
 from weavegen.audit.check import Scope
 from weavegen.audit.prove import audit
 from weavegen.config import Config
+from weavegen.database import Database, Statement
 from weavegen.kernel.steps import Delegate, Execute, Executed
 from weavegen.store import steps
 from weavegen.store.states import StepStatus
 
 
 @pytest.fixture
-def db(config: Config, template: str) -> Iterator[sa.Engine]:
-    with engine_of_copy(config, template) as engine:
-        yield engine
+def db(config: Config, template: str) -> Iterator[Database]:
+    with database_of_copy(config, template) as db:
+        yield db
 
 
 END_DELEGATES = """
@@ -28,7 +28,7 @@ where called_by is not null and status = 'running'
 
 
 @pytest.mark.parametrize("most", [0, 20, 64])
-def test_one_action_can_not_ask_for_traces_without_end(db: sa.Engine, most: int) -> None:
+def test_one_action_can_not_ask_for_traces_without_end(db: Database, most: int) -> None:
     worker = Worker(db)
     enqueue(db, **({} if most == 64 else {"delegated_traces": most}))
     trace = int(scalar(db, "select id from traces"))
@@ -46,13 +46,13 @@ def test_one_action_can_not_ask_for_traces_without_end(db: sa.Engine, most: int)
         if round == 5:
             break
         with db.begin() as conn:
-            conn.execute(sa.text(END_DELEGATES))
+            conn.execute(Statement(END_DELEGATES))
             steps.end_returned_delegates(conn)
         started = {step.step_id for step in progress.messages}
-        own = sa.text("select id from steps where trace_id = :trace and kind = 'execute' and status = 'ready'")
+        own = Statement("select id from steps where trace_id = :trace and kind = 'execute' and status = 'ready'")
         more = worker.engine.advance(trace).messages
         with db.connect() as conn:
-            ready = conn.execute(own, {"trace": trace}).scalars().all()
+            ready = conn.execute(own, {"trace": trace}).scalars()
         pending = [step for step in (*progress.messages, *more) if step.step_id in ready]
         assert started >= {step.step_id for step in pending} or more
     asked = scalar(db, "select count(*) from traces where called_by is not null")

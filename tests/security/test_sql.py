@@ -10,16 +10,16 @@ from pathlib import Path
 
 import psycopg
 import pytest
-import sqlalchemy as sa
 
 from tests.support.database import administration
 from weavegen.config import Config
+from weavegen.database import Connection, Statement
 from weavegen.errors import UsageError
 from weavegen.services import schema
 from weavegen.store import reports, urls
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 from weavegen.store.traces import START_LOCK
-from weavegen.store.urls import READER
+from weavegen.store.urls import READER, SUPERUSER
 
 BACK = "(select set_config('role', 'none', true) || set_config('session_authorization', 'weavegen', true) x offset 0)"
 """Would restore the superuser in a session that had only been switched to the role."""
@@ -162,24 +162,24 @@ def database(config: Config, postgres_url: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def db(database: str) -> Iterator[sa.Connection]:
-    engine = make_engine(database)
-    with engine.connect() as conn:
+def db(database: str) -> Iterator[Connection]:
+    db = pooled(database)
+    with db.connect() as conn:
         yield conn
-    engine.dispose()
+    db.close()
 
 
 @pytest.fixture
 def reader(database: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
     """A session of the role itself, without the read-only transaction that `weavegen sql` adds around a query."""
-    url = sa.make_url(database).set(drivername="postgresql", username=READER)
-    with psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as connection:
+    url = database.replace(f"{SUPERUSER}@", f"{READER}@")
+    with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("set default_transaction_read_only = off")
         yield connection
 
 
-def test_statements_that_do_more_than_read_are_refused(db: sa.Connection) -> None:
-    pid = db.execute(sa.text("select pg_backend_pid()")).scalar_one()
+def test_statements_that_do_more_than_read_are_refused(db: Connection) -> None:
+    pid = db.execute(Statement("select pg_backend_pid()")).scalar_one()
     through = []
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
@@ -193,9 +193,9 @@ def test_statements_that_do_more_than_read_are_refused(db: sa.Connection) -> Non
                     through.append((name, str(error)))
         assert through == []
         assert os.listdir(folder) == []
-    assert db.execute(sa.text("select 1")).scalar_one() == 1
+    assert db.execute(Statement("select 1")).scalar_one() == 1
     locks = "select count(*) from pg_locks where locktype = 'advisory'"
-    assert db.execute(sa.text(locks)).scalar_one() == 0
+    assert db.execute(Statement(locks)).scalar_one() == 0
 
 
 def test_the_role_alone_is_also_safe(reader: psycopg.Connection[tuple[object, ...]]) -> None:
@@ -243,9 +243,9 @@ def test_functions_that_the_role_may_execute_are_known(reader: psycopg.Connectio
     assert {name for name in names if not re.fullmatch(SHOWS, name)} - VOLATILE == set()
 
 
-def test_a_query_can_not_end_other_sessions_of_the_role(database: str, db: sa.Connection) -> None:
-    url = sa.make_url(database).set(drivername="postgresql", username=READER)
-    with psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as other:
+def test_a_query_can_not_end_other_sessions_of_the_role(database: str, db: Connection) -> None:
+    url = database.replace(f"{SUPERUSER}@", f"{READER}@")
+    with psycopg.connect(url, autocommit=True) as other:
         for function in ("pg_terminate_backend", "pg_cancel_backend"):
             query = f"select {function}({other.info.backend_pid})"
             with pytest.raises(UsageError, match="permission denied"):
@@ -253,19 +253,19 @@ def test_a_query_can_not_end_other_sessions_of_the_role(database: str, db: sa.Co
         assert other.execute("select 1").fetchone() == (1,)
 
 
-def test_endless_queries_are_cancelled(db: sa.Connection) -> None:
+def test_endless_queries_are_cancelled(db: Connection) -> None:
     for query in ENDLESS.values():
         with pytest.raises(UsageError, match=r"timeout|too complex"):
             reports.select(db, query, 0.2, None)
     left = "select count(*) from pg_stat_activity where usename = :reader and state = 'active'"
     deadline = time.monotonic() + 10
-    while db.execute(sa.text(left), {"reader": READER}).scalar_one():
+    while db.execute(Statement(left), {"reader": READER}).scalar_one():
         assert time.monotonic() < deadline, "a query continues without its client"
         db.rollback()
         time.sleep(0.05)
 
 
-def test_rows_are_streamed_and_unread_rows_are_not_computed(db: sa.Connection) -> None:
+def test_rows_are_streamed_and_unread_rows_are_not_computed(db: Connection) -> None:
     tracemalloc.start()
     try:
         with reports.answer(db, "select n, repeat('x', 1000) from generate_series(1, 20000) n", 20) as (_, rows):
@@ -277,19 +277,19 @@ def test_rows_are_streamed_and_unread_rows_are_not_computed(db: sa.Connection) -
         tracemalloc.stop()
 
 
-def test_temporary_files_of_sorts_are_limited(db: sa.Connection) -> None:
-    db.execute(sa.text(f"alter role {READER} in database security set temp_file_limit = '1MB'"))
+def test_temporary_files_of_sorts_are_limited(db: Connection) -> None:
+    db.execute(Statement(f"alter role {READER} in database security set temp_file_limit = '1MB'"))
     db.commit()
     sort = "(select count(*) from (select n from generate_series(1, 300000) n order by md5(n::text) offset 1) s)"
     with pytest.raises(UsageError, match="temporary file size exceeds"):
         reports.select(db, f"select {sort}", 20, 1)
     with pytest.raises(UsageError, match="permission denied"):
         reports.select(db, f"select set_config('temp_file_limit', '-1', true), {sort}", 20, 1)
-    db.execute(sa.text(f"alter role {READER} in database security reset temp_file_limit"))
+    db.execute(Statement(f"alter role {READER} in database security reset temp_file_limit"))
     db.commit()
 
 
-def test_reading_still_works(db: sa.Connection) -> None:
+def test_reading_still_works(db: Connection) -> None:
     for query in (
         "select * from jobs",
         "table traces",

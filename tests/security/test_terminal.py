@@ -5,14 +5,14 @@ import re
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from tests.security.planted import HOSTILE, Planted
 from weavegen import text as texts
 from weavegen.cli import display
 from weavegen.cli.app import fail, print_json
+from weavegen.database import Statement
 from weavegen.store import urls
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 
 ALLOWED = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[[0-9]*[AK]|\x1b\[2K|\r(?=\n|\x1b\[2K|\x1b\[1A)")
 """Sequences that rich itself writes: colours, cursor up, erase line, hide and show the cursor."""
@@ -37,14 +37,14 @@ def is_harmless(text: str) -> None:
 @pytest.fixture(scope="module")
 def hostile(planted: Planted) -> tuple[int, int]:
     """A job and its trace in which every text is hostile."""
-    engine = make_engine(urls.database_url(planted.config))
+    db = pooled(urls.database_url(planted.config))
     block = f"#startblock type: observation\n# {HOSTILE} <script>alert(1)</script>\n#endblock\n"
-    with engine.begin() as conn:
+    with db.begin() as conn:
 
         def add(table: str, **values: object) -> int:
             names = ", ".join(values)
             query = f"insert into {table} ({names}) values (:{', :'.join(values)}) returning id"
-            return int(conn.execute(sa.text(query), values).scalar_one())
+            return int(conn.execute(Statement(query), values).scalar_one())
 
         job = add("jobs", name=f"{HOSTILE}\nnext", agent="weave", seed=1, settings="{}", version="0")
         trace = add(
@@ -75,7 +75,7 @@ def hostile(planted: Planted) -> tuple[int, int]:
         said = f"{HOSTILE}\n[9] person: forged"
         channel = add("channels", trace_id=trace, name="lobby")
         add("messages", channel_id=channel, number=1, kind="message", author=HOSTILE, own=True, text=said)
-    engine.dispose()
+    db.close()
     return job, trace
 
 

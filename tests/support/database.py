@@ -5,12 +5,12 @@ import itertools
 from collections.abc import Iterator
 
 import psycopg
-import sqlalchemy as sa
 from psycopg import sql
 
 from weavegen.config import Config
+from weavegen.database import Database
 from weavegen.store import urls
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 
 numbers = itertools.count(1)
 
@@ -36,9 +36,9 @@ def copy_of(config: Config, template: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def engine_of_copy(config: Config, template: str) -> Iterator[sa.Engine]:
-    """A SQLAlchemy engine for a copy of the template."""
+def database_of_copy(config: Config, template: str) -> Iterator[Database]:
+    """A copy of the template."""
     with copy_of(config, template) as name:
-        engine = make_engine(urls.embedded_url(config, name))
-        yield engine
-        engine.dispose()
+        db = pooled(urls.embedded_url(config, name))
+        yield db
+        db.close()

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
-import sqlalchemy as sa
 from redis import Redis
 
 from tests.support import ROOT, command
 from weavegen import config as configuration
 from weavegen.config import Config
+from weavegen.database import Statement
 from weavegen.services import fleet, redis
 from weavegen.services.processes import registered
 from weavegen.store import urls
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 
 STATE = (
     "select * from steps where status in ('ready', 'running') order by id limit 100",
@@ -65,22 +65,22 @@ class Installation:
         return json.loads(done.stdout)
 
     def sql(self, query: str, **parameters: Any) -> list[tuple[Any, ...]]:
-        engine = make_engine(urls.database_url(self.config))
+        db = pooled(urls.database_url(self.config))
         try:
-            with engine.connect() as conn:
-                return [tuple(row) for row in conn.execute(sa.text(query), parameters)]
+            with db.connect() as conn:
+                return [tuple(row) for row in conn.execute(Statement(query), parameters)]
         finally:
-            engine.dispose()
+            db.close()
 
     def until(self, query: str, **parameters: Any) -> None:
         """Wait until the query returns true."""
-        engine = make_engine(urls.database_url(self.config), isolation_level="AUTOCOMMIT")
+        db = pooled(urls.database_url(self.config), autocommit=True)
         deadline = time.monotonic() + 60
-        with engine.connect() as conn:
-            while not conn.execute(sa.text(query), parameters).scalar_one():
+        with db.connect() as conn:
+            while not conn.execute(Statement(query), parameters).scalar_one():
                 assert time.monotonic() < deadline, f"{query}\n{self.state()}"
                 time.sleep(0.05)
-        engine.dispose()
+        db.close()
 
     def bodies(self, job: int) -> list[tuple[Any, ...]]:
         """All blocks of a job without their times. They are equal for equal seeds."""

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
-
 from bench.generator import fill
-from tests.support.database import engine_of_copy
+from tests.support.database import database_of_copy
 from weavegen.config import Config
+from weavegen.database import Database
 from weavegen.store.views import refresh as refresh_views
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "corpus.md"
@@ -43,16 +42,16 @@ def questions() -> list[Question]:
 
 
 @contextlib.contextmanager
-def filled(config: Config, template: str) -> Iterator[sa.Engine]:
+def filled(config: Config, template: str) -> Iterator[Database]:
     """A database with the corpus."""
-    with engine_of_copy(config, template) as db:
+    with database_of_copy(config, template) as db:
         make(db)
         yield db
 
 
-def make(db: sa.Engine) -> None:
+def make(db: Database) -> None:
     """Fill an empty database with the corpus."""
-    fill(db.url.render_as_string(hide_password=False), BLOCKS, SEED)
+    fill(db.url, BLOCKS, SEED)
     with db.connect() as conn:
         list(refresh_views(conn))
 

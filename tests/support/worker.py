@@ -2,9 +2,8 @@
 
 from typing import Any
 
-import sqlalchemy as sa
-
 from tests.support.world import World
+from weavegen.database import Connection, Database, Statement
 from weavegen.engine.advance import Engine
 from weavegen.kernel.steps import Execute, Lint, Sample, Score
 from weavegen.store import candidates, environments, jobs, steps
@@ -14,7 +13,7 @@ from weavegen.store.states import StepStatus
 SOURCE = "def action_a(self):\n    pass\nself.add_action('a', action_a)"
 
 
-def enqueue(db: sa.Engine, n: int = 1, seed: int = 1, **settings: Any) -> int:
+def enqueue(db: Database, n: int = 1, seed: int = 1, **settings: Any) -> int:
     with db.begin() as conn:
         return jobs.enqueue(
             conn,
@@ -28,16 +27,16 @@ def enqueue(db: sa.Engine, n: int = 1, seed: int = 1, **settings: Any) -> int:
         )
 
 
-def scalar(db: sa.Engine, query: str, **parameters: Any) -> Any:
+def scalar(db: Database, query: str, **parameters: Any) -> Any:
     """The only value in the result of a query."""
     with db.connect() as conn:
-        return conn.execute(sa.text(query), parameters).scalar_one()
+        return conn.execute(Statement(query), parameters).scalar_one()
 
 
 class Worker:
     """Claims, runs and finishes steps as the Celery tasks do, with results from `World`."""
 
-    def __init__(self, db: sa.Engine, seed: int = 1, max_active: int = 64) -> None:
+    def __init__(self, db: Database, seed: int = 1, max_active: int = 64) -> None:
         self.db, self.world = db, World(seed, 0.8)
         self.engine = Engine(db, max_active=max_active, resend=60)
 
@@ -50,7 +49,7 @@ class Worker:
             journal, _ = steps.load(conn, held.trace_id, held.tick, held.run)
         result = self.world.answer(held.step, journal)
 
-        def save(conn: sa.Connection) -> None:
+        def save(conn: Connection) -> None:
             if isinstance(held.step, Sample):
                 tokens: list[Any] = [(None, None)] * len(result)
                 candidates.save(conn, held.trace_id, held.id, held.step, 0, result, tokens)

@@ -127,7 +127,7 @@ def test_settings_are_shown_without_secrets() -> None:
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg", "postgresql+psycopg2"])
 def test_every_spelling_of_a_database_url_uses_psycopg(scheme: str) -> None:
     given = config.load({"DATABASE_URL": f"{scheme}://me:p%40ss@db:5433/traces?sslmode=require"})
-    assert urls.database_url(given) == "postgresql+psycopg://me:p%40ss@db:5433/traces?sslmode=require"
+    assert urls.database_url(given) == "postgresql://me:p%40ss@db:5433/traces?sslmode=require"
 
 
 @pytest.mark.parametrize("url", ["mysql://me:hush@db/x", "hush", "postgresql://me:hush@db:port/x"])
@@ -139,7 +139,7 @@ def test_other_databases_are_refused_without_showing_the_password(url: str) -> N
 
 def test_embedded_addresses_derive_from_the_home() -> None:
     given = config.load({"WEAVEGEN_HOME": "/srv/my traces"})
-    assert urls.database_url(given) == ("postgresql+psycopg://weavegen@/weavegen?host=/srv/my%20traces/run/postgres")
+    assert urls.database_url(given) == "postgresql://weavegen@/weavegen?host=/srv/my%20traces/run/postgres"
     assert redis.broker_url(given) == "redis+socket:///srv/my%20traces/run/redis.sock"
 
 

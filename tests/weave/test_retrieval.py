@@ -4,10 +4,10 @@ from collections import namedtuple
 from collections.abc import Iterator
 
 import pytest
-import sqlalchemy as sa
 
 from tests.support.policies import compose
 from tests.support.script import GOOD, T, drafts, queries, samples, steps, tick
+from weavegen.database import Connection, Statement
 from weavegen.engine.enqueueing import BOOTSTRAPS
 from weavegen.kernel import prompts
 from weavegen.kernel.context import LINE_STOP, window
@@ -19,7 +19,7 @@ from weavegen.search.trace_index import rank
 from weavegen.store import examples, jobs
 from weavegen.store import steps as store
 from weavegen.store.jobs import Order
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 from weavegen.trace.query import Query, parse
 from weavegen.trace.render import render_block
 
@@ -171,13 +171,13 @@ def test_blocks_in_the_window_are_never_retrieved(blocks: int) -> None:
 
 
 @pytest.fixture
-def conn(database: str) -> Iterator[sa.Connection]:
+def conn(database: str) -> Iterator[Connection]:
     """A trace in which only blocks 3 and 70 mention a lantern."""
-    engine = make_engine(database)
-    with engine.begin() as conn:
+    db = pooled(database)
+    with db.begin() as conn:
         order = [Order("a.py", "x = 1")]
         jobs.enqueue(conn, order, name="t", agent="weave", model=None, seed=1, settings={}, version="0")
-        insert = sa.text(
+        insert = Statement(
             "insert into blocks (trace_id, index, tick, subagent, type, body, rendered, timestamp, time_remaining,"
             " compiles, tags) values (1, :index, 1, 'main', 'action', :body, :body, 0, 0, true, '{}')"
         )
@@ -185,28 +185,28 @@ def conn(database: str) -> Iterator[sa.Connection]:
             body = "lantern bridge" if index in (3, 70) else f"something else number {index}"
             conn.execute(insert, {"index": index, "body": body})
         yield conn
-    engine.dispose()
+    db.close()
 
 
-def indices(conn: sa.Connection, hits: list[Hit]) -> list[int]:
-    query = sa.text("select index from blocks where id = any(:ids)")
+def indices(conn: Connection, hits: list[Hit]) -> list[int]:
+    query = Statement("select index from blocks where id = any(:ids)")
     return list(conn.execute(query, {"ids": [hit.id for hit in hits]}).scalars())
 
 
-def test_the_cutoff_holds_in_the_database(conn: sa.Connection) -> None:
+def test_the_cutoff_holds_in_the_database(conn: Connection) -> None:
     """Block 70 is found once it has left the window; before that only block 3 is found."""
     assert indices(conn, retrieval.search(conn, 1, step(query="lantern", before=70))) == [3]
     assert sorted(indices(conn, retrieval.search(conn, 1, step(query="lantern", before=71)))) == [3, 70]
     assert retrieval.search(conn, 1, step(query="lantern", before=3)) == []
 
 
-def test_the_corpus_has_good_examples(conn: sa.Connection) -> None:
+def test_the_corpus_has_good_examples(conn: Connection) -> None:
     """Each has type, question, score, description and text, is a legal block, and is found like any other."""
     seeds = read(BOOTSTRAPS / "examples")
     assert {type for type, _ in seeds} == set(GOOD)
     assert all(example.score > 0 and example.question.endswith("?") for _, example in seeds)
     assert examples.load(conn, seeds) == len(seeds)
-    held = conn.execute(sa.text("select type, question, score, description, body from examples")).all()
+    held = conn.execute(Statement("select type, question, score, description, body from examples")).all()
     expected = {(type, example.question, example.score, example.description, example.body) for type, example in seeds}
     assert {tuple(row) for row in held} == expected
     query = "type:'debug' traceback KeyError header column"
@@ -220,10 +220,10 @@ def test_the_corpus_has_good_examples(conn: sa.Connection) -> None:
     assert lines[-1] == "#endblock"
 
 
-def test_queries_and_hits_are_recorded(conn: sa.Connection) -> None:
+def test_queries_and_hits_are_recorded(conn: Connection) -> None:
     """The database holds the query, the cutoff, every hit with rank and score, and which hits the model read."""
     conn.execute(
-        sa.text(
+        Statement(
             "insert into ticks (trace_id, number, subagent, first_block, deadline, clock)"
             " values (1, 1, 'main', 0, 9, 0)"
         )
@@ -233,7 +233,7 @@ def test_queries_and_hits_are_recorded(conn: sa.Connection) -> None:
     hits = retrieval.search(conn, 1, asked)
     retrieval.save(conn, 1, message.step_id, asked, hits)
     rows = conn.execute(
-        sa.text(
+        Statement(
             "select query, before, rank, used, score from retrievals r"
             " join retrieval_hits on retrieval_id = r.id order by rank"
         )

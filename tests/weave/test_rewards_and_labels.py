@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from tests.support.script import FAILURE, GOOD, MAIN, Script, T, execute, odds_for, tick, writes
 from tests.support.worker import Worker, enqueue
 from weavegen.agents.reward import preferences, reward
+from weavegen.database import Database, Statement
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Append, Evaluated, Executed
 from weavegen.sandbox.environment import Environment
@@ -207,7 +207,7 @@ ABILITIES = {
 }
 
 
-def test_the_tables_have_training_data_for_every_ability(db: sa.Engine) -> None:
+def test_the_tables_have_training_data_for_every_ability(db: Database) -> None:
     """The abilities are those that weave-agent's devlog lists."""
     enqueue(db, 1, ticks=1)
     worker = Worker(db)
@@ -219,5 +219,5 @@ def test_the_tables_have_training_data_for_every_ability(db: sa.Engine) -> None:
     )
     worker.run(worker.engine.start_queued())
     with db.connect() as conn:
-        counts = {ability: conn.execute(sa.text(query)).scalar_one() for ability, query in ABILITIES.items()}
+        counts = {ability: conn.execute(Statement(query)).scalar_one() for ability, query in ABILITIES.items()}
     assert all(counts.values()), counts

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.support.sample_corpus import filled
 from tests.web.serving import PATIENCE, Watched, launch, serving
 from weavegen.config import Config
+from weavegen.database import Database
 
 AXE = "4.11.0"
 """Version of axe-core. It is downloaded from npm's registry to .axe and never committed."""
@@ -19,16 +19,16 @@ FOLDER = Path(__file__).parent / ".axe"
 
 
 @pytest.fixture(scope="session")
-def corpus(config: Config, template: str) -> Iterator[sa.Engine]:
+def corpus(config: Config, template: str) -> Iterator[Database]:
     """A database with the sample corpus, for all tests of the session. Each test adds traces of its own."""
-    with filled(config, template) as engine:
-        yield engine
+    with filled(config, template) as db:
+        yield db
 
 
 @pytest.fixture(scope="session")
-def address(config: Config, corpus: sa.Engine) -> Iterator[str]:
+def address(config: Config, corpus: Database) -> Iterator[str]:
     """The viewer's address."""
-    with serving(config, corpus.url.render_as_string(hide_password=False)) as address:
+    with serving(config, corpus.url) as address:
         yield address
 
 

@@ -1,6 +1,6 @@
 """Addresses of all pages of the viewer."""
 
-import sqlalchemy as sa
+from weavegen.database import Database, Statement
 
 OF_A_TRACE = (
     "", "/blocks/{}", "/blocks/{}/candidates", "/blocks/{}/candidates?diff=1", "/ticks", "/ticks/2", "/problems",
@@ -11,13 +11,13 @@ PLACES = (*OTHERS, *(f"/traces/{{}}{place}" for place in OF_A_TRACE))
 """Addresses of pages, with fields for the values that `rejected` returns."""
 
 
-def rejected(engine: sa.Engine) -> tuple[int, int]:
+def rejected(db: Database) -> tuple[int, int]:
     """Trace and index of a block for which several candidates were sampled."""
     query = """
         select c.trace_id, c.block_index from candidates c join blocks b on b.candidate_id = c.id
         join penalties p on p.candidate_id = c.id where b.index >= 30
         and (select count(*) from candidates o where o.step_id = c.step_id) > 2 order by c.id limit 1
         """
-    with engine.connect() as conn:
-        row = conn.execute(sa.text(query)).one()
+    with db.connect() as conn:
+        row = conn.execute(Statement(query)).one()
     return row[0], row[1]

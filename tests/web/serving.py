@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Browser, Page, Playwright
 
 from weavegen.config import Config
-from weavegen.store.session import make_engine
+from weavegen.store.session import pooled
 from weavegen.viewer.app import Server, make_app, reader
 
 CHROMIUM = "/usr/bin/chromium"
@@ -23,7 +23,7 @@ PATIENCE = 60_000
 def serving(config: Config, url: str, port: int = 0) -> Iterator[str]:
     """Yields the address of a viewer over the database at `url`. `port` 0 chooses any."""
     listener = socket.create_server(("127.0.0.1", port))
-    app = make_app(reader(config, url), make_engine(url, pool_pre_ping=True))
+    app = make_app(reader(config, url), pooled(url))
     server = Server(app)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
-import sqlalchemy as sa
 from playwright.sync_api import Browser, Page, expect
 from psycopg import sql
 
@@ -13,6 +12,8 @@ from tests.support.database import administration
 from tests.web.serving import PATIENCE, serving
 from tests.web.traces import action, add_blocks, new_trace
 from weavegen.config import Config
+from weavegen.database import Database
+from weavegen.store import urls
 from weavegen.viewer.live import NO_DATABASE
 
 
@@ -26,11 +27,10 @@ def tab(browser: Browser) -> Iterator[Page]:
 
 
 @contextlib.contextmanager
-def unreachable(config: Config, engine: sa.Engine) -> Iterator[None]:
+def unreachable(config: Config, db: Database) -> Iterator[None]:
     """While this context is open the server refuses all connections to a database, and open ones are closed."""
-    engine.dispose()
-    name = engine.url.database
-    assert name is not None
+    db.close()
+    name = urls.parts(db.url)["dbname"]
     allow = sql.SQL("ALTER DATABASE {} WITH ALLOW_CONNECTIONS {}")
     with administration(config) as connection:
         connection.execute(allow.format(sql.Identifier(name), sql.SQL("false")))
@@ -41,7 +41,7 @@ def unreachable(config: Config, engine: sa.Engine) -> Iterator[None]:
             connection.execute(allow.format(sql.Identifier(name), sql.SQL("true")))
 
 
-def written(db: sa.Engine, trace: int | None, numbers: range) -> int:
+def written(db: Database, trace: int | None, numbers: range) -> int:
     """A trace that also has these blocks."""
     with db.begin() as conn:
         trace = trace or new_trace(conn)
@@ -49,9 +49,9 @@ def written(db: sa.Engine, trace: int | None, numbers: range) -> int:
     return trace
 
 
-def test_the_database_becomes_unreachable_and_returns(config: Config, db: sa.Engine, tab: Page) -> None:
+def test_the_database_becomes_unreachable_and_returns(config: Config, db: Database, tab: Page) -> None:
     trace = written(db, None, range(110))
-    with serving(config, db.url.render_as_string(hide_password=False)) as address:
+    with serving(config, db.url) as address:
         tab.goto(f"{address}/traces/{trace}")
         banner = tab.locator("#away")
         expect(banner).to_be_hidden()
@@ -75,9 +75,9 @@ def test_the_database_becomes_unreachable_and_returns(config: Config, db: sa.Eng
         expect(banner).to_be_hidden()
 
 
-def test_the_viewer_is_restarted(config: Config, db: sa.Engine, tab: Page) -> None:
+def test_the_viewer_is_restarted(config: Config, db: Database, tab: Page) -> None:
     trace = written(db, None, range(10))
-    url = db.url.render_as_string(hide_password=False)
+    url = db.url
     with serving(config, url) as address:
         tab.goto(f"{address}/traces/{trace}")
         tab.get_by_role("button", name="Follow").click()

@@ -2,11 +2,11 @@
 
 import time
 
-import sqlalchemy as sa
 from playwright.sync_api import Page, expect
 
 from tests.web.serving import tell
 from tests.web.traces import action, add_blocks, new_trace
+from weavegen.database import Database, Statement
 
 BLOCKS = 10_000
 SEEN = """id => {
@@ -15,11 +15,11 @@ SEEN = """id => {
 }"""
 
 
-def test_it_opens_and_scrolls(page: Page, corpus: sa.Engine) -> None:
+def test_it_opens_and_scrolls(page: Page, corpus: Database) -> None:
     with corpus.begin() as conn:
         trace = new_trace(conn)
         add_blocks(conn, trace, [action(number, 18) for number in range(BLOCKS)])
-        size = conn.execute(sa.text("select bytes from traces where id = :id"), {"id": trace}).scalar_one()
+        size = conn.execute(Statement("select bytes from traces where id = :id"), {"id": trace}).scalar_one()
     assert size > 10_000_000
     page.goto("/")  # so that the browser has started, but nothing of the trace is cached
     for place, block in (("", 0), (f"/blocks/{BLOCKS - 10}", BLOCKS - 10), ("/blocks/5000", 5000)):

@@ -5,14 +5,14 @@ import urllib.error
 import urllib.request
 
 import pytest
-import sqlalchemy as sa
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.web.serving import tell
+from weavegen.database import Database, Statement
 from weavegen.monitoring import metrics
 
 
-def test_it_gets_the_output_of_the_command(address: str, corpus: sa.Engine, redis_url: str) -> None:
+def test_it_gets_the_output_of_the_command(address: str, corpus: Database, redis_url: str) -> None:
     for number in range(3):
         began = time.perf_counter()
         with urllib.request.urlopen(f"{address}/metrics") as answer:
@@ -21,7 +21,7 @@ def test_it_gets_the_output_of_the_command(address: str, corpus: sa.Engine, redi
     assert answer.headers["content-type"] == metrics.CONTENT_TYPE
     with corpus.connect() as conn:
         expected = {family.name for family in text_string_to_metric_families(metrics.text(conn))}
-        blocks = conn.execute(sa.text("select sum(blocks - coalesce(fork_at, 0)) from traces")).scalar_one()
+        blocks = conn.execute(Statement("select sum(blocks - coalesce(fork_at, 0)) from traces")).scalar_one()
     assert {family.name for family in text_string_to_metric_families(text)} == expected
     assert f"\nweavegen_blocks_total {float(blocks)}\n" in text
 

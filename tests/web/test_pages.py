@@ -5,12 +5,12 @@ import re
 import time
 
 import pytest
-import sqlalchemy as sa
 from playwright.sync_api import Browser, Page, expect
 
 from tests.web.places import PLACES, rejected
 from tests.web.serving import tell
 from tests.web.traces import HOSTILE, action, add_blocks, add_candidates, new_trace
+from weavegen.database import Database, Statement
 from weavegen.store import messages
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import parse_trace
@@ -25,53 +25,53 @@ def test_jobs_and_a_jobs_traces(page: Page) -> None:
     expect(page.locator("#b0")).to_be_visible()
 
 
-def test_the_traces_of_one_status(page: Page, corpus: sa.Engine) -> None:
+def test_the_traces_of_one_status(page: Page, corpus: Database) -> None:
     with corpus.begin() as conn:
         trace = new_trace(conn, status="failed")
-        job = conn.execute(sa.text("select job_id from traces where id = :id"), {"id": trace}).scalar_one()
+        job = conn.execute(Statement("select job_id from traces where id = :id"), {"id": trace}).scalar_one()
     page.goto(f"/jobs/{job}?status=failed")
     expect(page.locator("tbody .row")).to_have_count(1)
     page.get_by_role("link", name="ended").click()
     expect(page.get_by_text("None.")).to_be_visible()
 
 
-def test_a_job_s_progress_is_live(page: Page, corpus: sa.Engine) -> None:
+def test_a_job_s_progress_is_live(page: Page, corpus: Database) -> None:
     with corpus.begin() as conn:
         trace = new_trace(conn, name="live.py")
         job = conn.execute(
-            sa.text("update jobs set settings = '{\"ticks\": 4}' where id = "
+            Statement("update jobs set settings = '{\"ticks\": 4}' where id = "
                     "(select job_id from traces where id = :id) returning id"), {"id": trace},
         ).scalar_one()  # fmt: skip
     page.goto(f"/jobs/{job}")
     expect(page.get_by_role("img", name="Progress: 0%")).to_be_visible()
     with corpus.begin() as conn:
-        conn.execute(sa.text("update traces set ticks = 3 where id = :id"), {"id": trace})
+        conn.execute(Statement("update traces set ticks = 3 where id = :id"), {"id": trace})
     expect(page.get_by_role("img", name="Progress: 75%")).to_be_visible()
     with corpus.begin() as conn:
         over = "update traces set status = 'ended', finished_at = now() where id = :id"
-        conn.execute(sa.text(over), {"id": trace})
+        conn.execute(Statement(over), {"id": trace})
     expect(page.get_by_role("img", name="Progress: 100%")).to_be_visible()
 
 
-def test_progress_by_size_and_by_the_agent_s_own_end(page: Page, corpus: sa.Engine) -> None:
+def test_progress_by_size_and_by_the_agent_s_own_end(page: Page, corpus: Database) -> None:
     budget = "update jobs set settings = cast(:settings as jsonb) where id = "
     budget += "(select job_id from traces where id = :id) returning id"
     with corpus.begin() as conn:
         sized, free = new_trace(conn, name="sized.py"), new_trace(conn, name="free.py")
-        job = conn.execute(sa.text(budget), {"settings": '{"until_bytes": 1000}', "id": sized}).scalar_one()
-        conn.execute(sa.text("update traces set bytes = 400 where id = :id"), {"id": sized})
+        job = conn.execute(Statement(budget), {"settings": {"until_bytes": 1000}, "id": sized}).scalar_one()
+        conn.execute(Statement("update traces set bytes = 400 where id = :id"), {"id": sized})
         # The first trace ended with 20 blocks, and the second has 5.
         other = "insert into traces (job_id, number, bootstrap_id, params, seed, status, started_at, blocks) "
         other += "select job_id, 2, bootstrap_id, params, seed, 'running', now(), 5 from traces where id = :id"
-        conn.execute(sa.text(other), {"id": free})
+        conn.execute(Statement(other), {"id": free})
         ended = "update traces set status = 'ended', blocks = 20 where id = :id returning job_id"
-        unlimited = conn.execute(sa.text(ended), {"id": free}).scalar_one()
+        unlimited = conn.execute(Statement(ended), {"id": free}).scalar_one()
     page.goto("/")
     expect(page.get_by_role("img", name=f"Progress of job {job}: 40%")).to_be_visible()
     expect(page.get_by_role("img", name=f"Progress of job {unlimited}: 62%")).to_be_visible()
 
 
-def test_a_blocks_candidates_show_why_they_lost(page: Page, corpus: sa.Engine) -> None:
+def test_a_blocks_candidates_show_why_they_lost(page: Page, corpus: Database) -> None:
     trace, index = rejected(corpus)
     page.goto(f"/traces/{trace}/blocks/{index}")
     page.locator(f"#b{index} a.candidates").click()
@@ -83,10 +83,10 @@ def test_a_blocks_candidates_show_why_they_lost(page: Page, corpus: sa.Engine) -
     expect(page.locator(f"#b{index}")).to_be_in_viewport()
 
 
-def test_from_the_front_page_to_a_candidates_differences(page: Page, corpus: sa.Engine) -> None:
+def test_from_the_front_page_to_a_candidates_differences(page: Page, corpus: Database) -> None:
     trace, _ = rejected(corpus)
     with corpus.connect() as conn:
-        job = conn.execute(sa.text("select job_id from traces where id = :id"), {"id": trace}).scalar_one()
+        job = conn.execute(Statement("select job_id from traces where id = :id"), {"id": trace}).scalar_one()
     page.goto("/")
     row = page.locator("tr.row", has=page.get_by_role("link", name=str(job), exact=True))
     while "current" not in (row.get_attribute("class") or ""):
@@ -97,7 +97,7 @@ def test_from_the_front_page_to_a_candidates_differences(page: Page, corpus: sa.
     expect(page.get_by_role("button", name="Differences", pressed=True)).to_be_visible()
 
 
-def test_differences_from_the_block(page: Page, corpus: sa.Engine) -> None:
+def test_differences_from_the_block(page: Page, corpus: Database) -> None:
     trace, index = rejected(corpus)
     page.goto(f"/traces/{trace}/blocks/{index}/candidates")
     expect(page.locator("main del, main ins")).to_have_count(0)
@@ -130,7 +130,7 @@ def test_differences_from_the_block(page: Page, corpus: sa.Engine) -> None:
     expect(page.locator("main del, main ins")).to_have_count(0)
 
 
-def test_differences_of_many_long_candidates(page: Page, corpus: sa.Engine) -> None:
+def test_differences_of_many_long_candidates(page: Page, corpus: Database) -> None:
     texts = [action(number % 7, lines) for number, lines in enumerate([900, *[80] * 62, 2_000])]
     with corpus.begin() as conn:
         trace = new_trace(conn)
@@ -145,7 +145,7 @@ def test_differences_of_many_long_candidates(page: Page, corpus: sa.Engine) -> N
     expect(page.locator(".shared").last).to_contain_text("more characters were not compared")
 
 
-def test_differences_are_escaped(page: Page, corpus: sa.Engine) -> None:
+def test_differences_are_escaped(page: Page, corpus: Database) -> None:
     with corpus.begin() as conn:
         trace = new_trace(conn)
         add_blocks(conn, trace, ["said"])
@@ -158,7 +158,7 @@ def test_differences_are_escaped(page: Page, corpus: sa.Engine) -> None:
     assert "\u202e" not in page.content()
 
 
-def test_differences_without_a_script(browser: Browser, address: str, corpus: sa.Engine) -> None:
+def test_differences_without_a_script(browser: Browser, address: str, corpus: Database) -> None:
     trace, index = rejected(corpus)
     context = browser.new_context(base_url=address, java_script_enabled=False)
     page = context.new_page()
@@ -173,19 +173,19 @@ def test_differences_without_a_script(browser: Browser, address: str, corpus: sa
     context.close()
 
 
-def test_a_candidate_is_found_by_its_number(page: Page, corpus: sa.Engine) -> None:
+def test_a_candidate_is_found_by_its_number(page: Page, corpus: Database) -> None:
     trace, index = rejected(corpus)
     with corpus.connect() as conn:
         query = "select max(id) from candidates where trace_id = :trace and block_index = :index and type = "
         query += "(select type from blocks where trace_id = :trace and index = :index)"
-        number = conn.execute(sa.text(query), {"trace": trace, "index": index}).scalar_one()
+        number = conn.execute(Statement(query), {"trace": trace, "index": index}).scalar_one()
     page.goto(f"/candidates/{number}")
     expect(page).to_have_url(re.compile(f"/traces/{trace}/blocks/{index}/candidates#c{number}$"))
     expect(page.locator(f"#c{number}.current")).to_be_in_viewport()
     assert page.request.get("/candidates/987654321").status == 404
 
 
-def test_deep_link_and_keys(page: Page, corpus: sa.Engine) -> None:
+def test_deep_link_and_keys(page: Page, corpus: Database) -> None:
     trace, index = rejected(corpus)
     page.goto(f"/traces/{trace}/blocks/{index}")
     expect(page.locator(f"#b{index}")).to_be_in_viewport()
@@ -208,7 +208,7 @@ def test_deep_link_and_keys(page: Page, corpus: sa.Engine) -> None:
     expect(page.locator("#find")).to_have_value("jjj")
 
 
-def test_going_to_a_block_by_its_number(page: Page, corpus: sa.Engine) -> None:
+def test_going_to_a_block_by_its_number(page: Page, corpus: Database) -> None:
     with corpus.begin() as conn:
         trace = new_trace(conn)
         add_blocks(conn, trace, [action(number, 6) for number in range(300)])
@@ -231,23 +231,23 @@ def test_light_and_dark(page: Page) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_nothing_is_wider_than_a_phone(page: Page, corpus: sa.Engine, place: str) -> None:
+def test_nothing_is_wider_than_a_phone(page: Page, corpus: Database, place: str) -> None:
     page.set_viewport_size({"width": 360, "height": 740})
     page.goto(place.format(*rejected(corpus)))
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-def test_a_long_name_is_no_wider_than_a_phone(page: Page, corpus: sa.Engine) -> None:
+def test_a_long_name_is_no_wider_than_a_phone(page: Page, corpus: Database) -> None:
     with corpus.begin() as conn:
         trace = new_trace(conn, name="a_very_long_name" * 20)
-        job = conn.execute(sa.text("select job_id from traces where id = :id"), {"id": trace}).scalar_one()
+        job = conn.execute(Statement("select job_id from traces where id = :id"), {"id": trace}).scalar_one()
     page.set_viewport_size({"width": 360, "height": 740})
     for place in ("/", f"/jobs/{job}", f"/figures?job={job}", f"/traces/{trace}", f"/jobs/{job}/report"):
         page.goto(place)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, place
 
 
-def test_ticks_and_timeline(page: Page, corpus: sa.Engine) -> None:
+def test_ticks_and_timeline(page: Page, corpus: Database) -> None:
     trace, _ = rejected(corpus)
     page.goto(f"/traces/{trace}/ticks")
     page.locator("tbody .row a").nth(2).click()
@@ -256,7 +256,7 @@ def test_ticks_and_timeline(page: Page, corpus: sa.Engine) -> None:
     expect(page.get_by_role("columnheader", name="Environment")).to_be_visible()
 
 
-def test_problem_map(page: Page, corpus: sa.Engine) -> None:
+def test_problem_map(page: Page, corpus: Database) -> None:
     with corpus.begin() as conn:
         trace = new_trace(conn)
         for name, parent in (("main", None), ("scout", "main"), ("mapper", "scout")):
@@ -265,13 +265,13 @@ def test_problem_map(page: Page, corpus: sa.Engine) -> None:
                 "values (:trace, :name, :parent, :text, '{}', 9, false)"
             )
             conn.execute(
-                sa.text(add), {"trace": trace, "name": name, "parent": parent, "text": f"{name} {HOSTILE[:-5]}"}
+                Statement(add), {"trace": trace, "name": name, "parent": parent, "text": f"{name} {HOSTILE[:-5]}"}
             )
     page.goto(f"/traces/{trace}/problems")
     expect(page.locator(".problems .problems .problems .problem h2")).to_contain_text("mapper")
 
 
-def test_new_blocks_appear_as_they_are_committed(page: Page, corpus: sa.Engine) -> None:
+def test_new_blocks_appear_as_they_are_committed(page: Page, corpus: Database) -> None:
     with corpus.begin() as conn:
         trace = new_trace(conn)
         add_blocks(conn, trace, [action(number, 3) for number in range(24)])
@@ -295,12 +295,12 @@ def test_new_blocks_appear_as_they_are_committed(page: Page, corpus: sa.Engine) 
     assert page.locator(".block").count() == 32
     with corpus.begin() as conn:
         over = "update traces set status = 'ended', finished_at = now() where id = :id"
-        conn.execute(sa.text(over), {"id": trace})
+        conn.execute(Statement(over), {"id": trace})
     expect(page.locator("#status .status")).to_have_text("ended")
     expect(page.get_by_text("End of the trace.")).to_be_visible()
 
 
-def test_a_restarted_tick_changes_the_page(page: Page, corpus: sa.Engine) -> None:
+def test_a_restarted_tick_changes_the_page(page: Page, corpus: Database) -> None:
     with corpus.begin() as conn:
         trace = new_trace(conn)
         add_blocks(conn, trace, [action(number, 3) for number in range(30)])
@@ -308,14 +308,14 @@ def test_a_restarted_tick_changes_the_page(page: Page, corpus: sa.Engine) -> Non
     page.keyboard.press("G")
     expect(page.locator("#b29")).to_be_attached()
     with corpus.begin() as conn:
-        conn.execute(sa.text("delete from blocks where trace_id = :id and index >= 20"), {"id": trace})
-        conn.execute(sa.text("update traces set blocks = 20, restarts = 1 where id = :id"), {"id": trace})
+        conn.execute(Statement("delete from blocks where trace_id = :id and index >= 20"), {"id": trace})
+        conn.execute(Statement("update traces set blocks = 20, restarts = 1 where id = :id"), {"id": trace})
         add_blocks(conn, trace, ['"""Started over."""'], BlockType.ORIENTATION)
     expect(page.locator("#b20")).to_contain_text("Started over.")
     expect(page.locator("#b21")).to_have_count(0)
 
 
-def test_search(page: Page, corpus: sa.Engine) -> None:
+def test_search(page: Page, corpus: Database) -> None:
     with corpus.begin() as conn:
         trace = new_trace(conn)
         add_blocks(conn, trace, [action(7, 2), 'def action_x(self):\n    return "zyzzyva quagga"\n'])
@@ -329,7 +329,7 @@ def test_search(page: Page, corpus: sa.Engine) -> None:
     expect(page.locator("main")).not_to_contain_text("Traceback")
 
 
-def test_downloads(page: Page, corpus: sa.Engine) -> None:
+def test_downloads(page: Page, corpus: Database) -> None:
     trace, _ = rejected(corpus)
     page.goto(f"/traces/{trace}")
     texts = []
@@ -350,10 +350,10 @@ def test_figures(page: Page) -> None:
     expect(page.locator("h1")).to_contain_text("of job")
 
 
-def test_chat(page: Page, corpus: sa.Engine) -> None:
+def test_chat(page: Page, corpus: Database) -> None:
     with corpus.begin() as conn:
         trace = new_trace(conn)
-        conn.execute(sa.text("insert into channels (trace_id, name) values (:id, 'talk')"), {"id": trace})
+        conn.execute(Statement("insert into channels (trace_id, name) values (:id, 'talk')"), {"id": trace})
         channel = messages.channels(conn, trace)["talk"]
         messages.add(conn, channel, f"Hello. {HOSTILE}")
     page.goto(f"/traces/{trace}")
@@ -370,7 +370,7 @@ def test_chat(page: Page, corpus: sa.Engine) -> None:
     assert page.locator(".said").count() == 3
 
 
-def test_a_hostile_trace_is_shown_as_text(page: Page, corpus: sa.Engine) -> None:
+def test_a_hostile_trace_is_shown_as_text(page: Page, corpus: Database) -> None:
     with corpus.begin() as conn:
         trace = new_trace(conn, name=HOSTILE.replace("\x1b", ""))
         for type in BlockType:
@@ -378,11 +378,11 @@ def test_a_hostile_trace_is_shown_as_text(page: Page, corpus: sa.Engine) -> None
         hostile = {"text": HOSTILE.replace("\x1b", ""), "id": trace}
         change = "update blocks set title = :text, subagent = :text, question = :text, answer = true, "
         change += "probability = 0.9, exception = :text, ran = false, bm25_query = :text, tags = array[:text] "
-        conn.execute(sa.text(f"{change} where trace_id = :id"), hostile)
+        conn.execute(Statement(f"{change} where trace_id = :id"), hostile)
         failed = "update traces set status = 'failed', failure = :text, failure_kind = 'bug' where id = :id"
-        conn.execute(sa.text(failed), hostile)
-        conn.execute(sa.text("insert into events (trace_id, kind, detail) values (:id, :text, :text)"), hostile)
-        job = conn.execute(sa.text("select job_id from traces where id = :id"), {"id": trace}).scalar_one()
+        conn.execute(Statement(failed), hostile)
+        conn.execute(Statement("insert into events (trace_id, kind, detail) values (:id, :text, :text)"), hostile)
+        job = conn.execute(Statement("select job_id from traces where id = :id"), {"id": trace}).scalar_one()
     places = ["/", f"/jobs/{job}", "/search?q=%3Cscript%3Ealert(1)%3C/script%3E"]
     places += [f"/traces/{trace}{place}" for place in ("", "/about", "/blocks/1/candidates")]
     for place in places:

@@ -1,10 +1,10 @@
 """The report of a job, in the viewer."""
 
 import pytest
-import sqlalchemy as sa
 from playwright.sync_api import Page, expect
 
 from tests.web.traces import HOSTILE, add_blocks, new_trace
+from weavegen.database import Database, Statement
 
 
 def test_it_is_opened_from_the_job_and_downloaded(page: Page) -> None:
@@ -27,14 +27,14 @@ def test_it_is_no_wider_than_the_screen(page: Page, width: int) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_recorded_text_stays_text(page: Page, corpus: sa.Engine) -> None:
+def test_recorded_text_stays_text(page: Page, corpus: Database) -> None:
     hostile = HOSTILE.replace("\x1b", "")
     with corpus.begin() as conn:
         trace = new_trace(conn, name=hostile, status="failed")
         add_blocks(conn, trace, [hostile])
         fail = "update traces set failure = :text, failure_kind = 'bug', finished_at = now() where id = :id"
-        conn.execute(sa.text(fail), {"text": hostile, "id": trace})
-        job = conn.execute(sa.text("select job_id from traces where id = :id"), {"id": trace}).scalar_one()
+        conn.execute(Statement(fail), {"text": hostile, "id": trace})
+        job = conn.execute(Statement("select job_id from traces where id = :id"), {"id": trace}).scalar_one()
     page.goto(f"/jobs/{job}/report")
     expect(page.locator("h1")).to_contain_text("<script>alert(1)</script>")
     expect(page.locator("main pre").first).to_contain_text("<script>alert(1)</script>")

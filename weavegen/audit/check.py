@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.agents import AGENTS
+from weavegen.database import Connection, Statement
 from weavegen.kernel.context import PINNED
 from weavegen.kernel.settings import WRITTEN
 from weavegen.kernel.steps import WAITS
@@ -127,7 +127,7 @@ class Scope:
 class Scan:
     """The state of one audit."""
 
-    def __init__(self, conn: sa.Connection, scope: Scope, grace: float) -> None:
+    def __init__(self, conn: Connection, scope: Scope, grace: float) -> None:
         self.conn, self.scope, self.grace = conn, scope, grace
         self.outcomes: dict[str, Outcome] = {}
         """By the check's name."""
@@ -150,10 +150,9 @@ class Scan:
     def rows(self, query: str, *, at_once: bool = False, **parameters: Any) -> Iterator[Any]:
         """Rows of a query, CHUNK_ROWS at a time. `at_once` fetches all in one round trip instead of four."""
         query = query.replace("{live}", sql.text("audit/live")).replace("{sampled}", sql.text("audit/sampled"))
-        statement = sa.text(query.replace("{scope}", self.scope.condition))
-        options = {} if at_once else {"yield_per": CHUNK_ROWS}
-        with self.conn.execute(statement, self.parameters | parameters, execution_options=options) as result:
-            yield from result
+        statement = Statement(query.replace("{scope}", self.scope.condition))
+        values = self.parameters | parameters
+        yield from self.conn.execute(statement, values) if at_once else self.conn.stream(statement, values, CHUNK_ROWS)
 
     def add(self, check: str, trace: int | None, place: str, problem: str) -> None:
         """Record a finding of a check."""

@@ -1,11 +1,10 @@
 """All checks in order, and the pass over them, which is the way in."""
 
-import sqlalchemy as sa
-
 from weavegen import sql
 from weavegen.audit import host, texts
 from weavegen.audit.check import Outcome, Report, Scan, Scope, sql_check
 from weavegen.config import Config
+from weavegen.database import Connection
 from weavegen.errors import UsageError
 
 SQL_CHECKS = (
@@ -22,20 +21,20 @@ SQL_REMARKS = ("rebuilt", "isolation")
 CHECKS = (*map(sql_check, SQL_CHECKS), *texts.CHECKS, *host.CHECKS, *map(sql_check, SQL_REMARKS))
 
 
-def audit(conn: sa.Connection, scope: Scope, grace: float, config: Config | None = None) -> Report:
+def audit(conn: Connection, scope: Scope, grace: float, config: Config | None = None) -> Report:
     """Audit a scope in one read-only transaction on one snapshot; with `config` also this host.
 
     `grace`: seconds that work in progress may take before it counts as stuck. Raises UsageError where the scope
     names no existing job or trace.
     """
     seen = None if config is None else host.look(config)
-    conn = conn.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-    with conn.begin():
+    with conn.transaction():
+        sql.run(conn, "audit/snapshot")
         sql.run(conn, "store/more_memory")
         return prove(conn, scope, grace, seen)
 
 
-def prove(conn: sa.Connection, scope: Scope, grace: float, seen: host.Host | None) -> Report:
+def prove(conn: Connection, scope: Scope, grace: float, seen: host.Host | None) -> Report:
     """Run all checks; those of this host only where `seen` says what is on it.
 
     The report is consistent if the connection's transaction sees one snapshot. Raises UsageError where the scope
@@ -44,7 +43,7 @@ def prove(conn: sa.Connection, scope: Scope, grace: float, seen: host.Host | Non
     scan = Scan(conn, scope, grace)
     paused = seen is not None and seen.paused
     [row] = scan.rows(sql.text("audit/counts"), at_once=True)
-    counts: dict[str, int] = dict(row._mapping)
+    counts: dict[str, int] = {name.replace("_", " "): count for name, count in row._asdict().items()}
     if scope != Scope() and not counts["traces"]:
         what = f"trace {scope.trace}" if scope.trace is not None else f"job {scope.job}"
         raise UsageError(f"there is no {what}: `weavegen status` lists the jobs, with a job's number its traces")

@@ -76,7 +76,7 @@ class TraceCheck:
     def run(self) -> None:
         """Check the trace block by block, then its rewards."""
         for row in self.rows("blocks", at_once=self.trace.blocks <= CHUNK_ROWS):
-            block, place = block_from_columns(row._mapping), f"block {row.index}"
+            block, place = block_from_columns(row._asdict()), f"block {row.index}"
             self.check_text(row, block, place)
             self.check_sources(row, block, place)
             self.check_label(row, block, place)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, NoReturn
 
 import msgspec
-import sqlalchemy as sa
 import typer
 from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -21,9 +20,10 @@ from rich.text import Text
 
 from weavegen import config as configuration
 from weavegen.cli import display
+from weavegen.database import Connection
 from weavegen.errors import UsageError, WeavegenError
 from weavegen.services import model_server
-from weavegen.store.session import make_engine
+from weavegen.store.session import unpooled
 from weavegen.text import harmless, harmless_json
 from weavegen.version import __version__
 
@@ -132,9 +132,21 @@ def print_part(part: RenderableType) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as indented JSON."""
-    text = msgspec.json.format(msgspec.json.encode(value, enc_hook=lambda row: row._asdict()), indent=2).decode()
+    """Print a value as indented JSON. Rows of the database are objects."""
+    text = msgspec.json.format(msgspec.json.encode(rows_as_objects(value)), indent=2).decode()
     sys.stdout.write(harmless_json(text) + "\n")
+
+
+def rows_as_objects(value: Any) -> Any:
+    """A value whose named tuples are dictionaries. msgspec would write them as arrays."""
+    value = value._asdict() if hasattr(value, "_asdict") else value
+    if isinstance(value, dict):
+        return {name: rows_as_objects(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [rows_as_objects(item) for item in value]
+    if is_dataclass(value):
+        return {field.name: rows_as_objects(getattr(value, field.name)) for field in fields(value)}
+    return value
 
 
 def version(wanted: bool) -> None:
@@ -191,12 +203,11 @@ def flush() -> None:
 
 def resource_problem(error: Exception) -> str | None:
     """What the machine or the database lacks, and what to do, in one line; None for any other error."""
-    cause = getattr(error, "orig", error)
-    if hasattr(cause, "sqlstate"):  # an error of psycopg
-        if not (cause.sqlstate or "08").startswith(DATABASE_FAILS):
+    if hasattr(error, "sqlstate"):  # an error of psycopg
+        if not (error.sqlstate or "08").startswith(DATABASE_FAILS):
             return None
-        advice = ADVICE[errno.ENOSPC] if "No space left" in str(cause) else "see `weavegen doctor`"
-        return f"the database fails ({cause}): {advice}"
+        advice = ADVICE[errno.ENOSPC] if "No space left" in str(error) else "see `weavegen doctor`"
+        return f"the database fails ({error}): {advice}"
     if not isinstance(error, OSError) or error.errno not in ADVICE:
         return None
     return f"{error.filename or 'this command'}: {error.strerror}: {ADVICE[error.errno]}"
@@ -209,22 +220,17 @@ def fail(message: str, code: int = 2) -> NoReturn:
 
 
 @contextmanager
-def reading() -> Iterator[sa.Connection]:
+def reading() -> Iterator[Connection]:
     """A connection to the database. An embedded database that does not run is started for the time being."""
     from weavegen.services import postgres, schema
 
-    with postgres.running(configuration.load()) as url:
-        schema.check(url)
-        engine = make_engine(url)
-        try:
-            with engine.connect() as conn:
-                yield conn
-        finally:
-            engine.dispose()
+    with postgres.running(configuration.load()) as url, unpooled(url).connect() as conn:
+        schema.check(conn)
+        yield conn
 
 
 @contextmanager
-def writing() -> Iterator[sa.Connection]:
+def writing() -> Iterator[Connection]:
     """As `reading`; changes are committed at the end, unless an exception is raised."""
     with reading() as conn:
         yield conn

@@ -7,11 +7,11 @@ import time
 from typing import Annotated, Any
 
 import msgspec
-import sqlalchemy as sa
 import typer
 
 from weavegen.cli.app import command, reading
 from weavegen.cli.complete import trace_numbers
+from weavegen.database import Connection
 from weavegen.errors import UsageError
 from weavegen.store import messages
 from weavegen.text import harmless, harmless_json
@@ -41,7 +41,7 @@ def chat(
 class Talk:
     """One conversation in a terminal."""
 
-    def __init__(self, conn: sa.Connection, trace: int, channel: str | None, json: bool):
+    def __init__(self, conn: Connection, trace: int, channel: str | None, json: bool):
         self.conn, self.trace, self.channel_name, self.json = conn, trace, channel, json
         self.input_open, self.rest = True, b""
         self.typed: list[str] = []

@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Iterator
 
 import psycopg
-from sqlalchemy.engine import make_url
 
 from weavegen import config as configuration
 from weavegen import sql
@@ -15,6 +14,7 @@ from weavegen.errors import WeavegenError
 from weavegen.kernel.settings import WRITTEN, BlockSettings, Settings
 from weavegen.services import postgres
 from weavegen.store import urls
+from weavegen.store.session import read_only
 from weavegen.text import harmless
 
 MAX_NUMBERS = 50
@@ -39,9 +39,7 @@ def numbers(query: str, incomplete: str) -> Iterator[tuple[str, str]]:
         config = configuration.load()
         if config.database_url is None and postgres.find(config) is None:
             return
-        url = urls.reader_url(config, make_url(urls.database_url(config))).set(drivername="postgresql")
-        options = f"-c statement_timeout={TIMEOUT_SECONDS * 1000}"
-        with psycopg.connect(url.render_as_string(hide_password=False), connect_timeout=2, options=options) as conn:
+        with read_only(config, urls.database_url(config), TIMEOUT_SECONDS, keep=False).connect() as conn:
             for number, description in conn.execute(sql.text(f"cli/{query}"), (incomplete, MAX_NUMBERS)):
                 yield number, harmless(" ".join(description.split()))
 

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Annotated, Any
 
 import msgspec
-import sqlalchemy as sa
 import typer
 from rich.console import RenderableType
 from rich.table import Table
@@ -21,6 +20,7 @@ from weavegen.cli import display
 from weavegen.cli.app import Result, app, command, print_part, progress_bar, reading, writing
 from weavegen.cli.complete import block_types, job_numbers, trace_numbers
 from weavegen.cli.paging import page
+from weavegen.database import Connection
 from weavegen.errors import UsageError
 from weavegen.services.faults import faults
 from weavegen.store import examples as store
@@ -88,7 +88,7 @@ def show(
     return None
 
 
-def blocks(conn: sa.Connection, trace: int) -> Iterator[str]:
+def blocks(conn: Connection, trace: int) -> Iterator[str]:
     """A trace's blocks, read as they are needed. No transaction stays open while a pager waits for its user."""
     first = 0
     while chunk := texts(conn, trace, first, first + BLOCKS_PER_READ):

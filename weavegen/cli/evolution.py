@@ -35,7 +35,7 @@ def evolution(
     """
     with reading() as conn:
         rows = programs.of_trace(conn, trace)
-        generations = [dict(row) for row in sql.run(conn, "store/generations", trace=trace).mappings()]
+        generations = sql.run(conn, "store/generations", trace=trace).mappings()
         missing = f"there is no trace {trace}: see their numbers with  weavegen status JOB"
         about = required(programs.task_of(conn, trace), missing)
     if not rows:

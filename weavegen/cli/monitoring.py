@@ -9,10 +9,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
-import sqlalchemy as sa
 import typer
 
 from weavegen.cli.app import command, print_json, print_part, reading
+from weavegen.database import Database
 from weavegen.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def metrics(
         raise UsageError("--json is for printing: leave it out with --listen")
     with reading() as conn:
         if listen is not None:
-            serve(conn.engine, host, listen)
+            serve(conn.database, host, listen)
         elif json:
             samples = (sample for metric in figures.read(conn) for sample in metric.samples)
             print_json([{"name": sample.name, "labels": sample.labels, "value": sample.value} for sample in samples])
@@ -48,7 +48,7 @@ def metrics(
             sys.stdout.write(figures.text(conn))
 
 
-def serve(engine: sa.Engine, host: str, port: int) -> None:
+def serve(reader: Database, host: str, port: int) -> None:
     """Serve the viewer's page of figures alone, until SIGINT or SIGTERM. Raises UsageError."""
     import uvicorn
     from starlette.applications import Starlette
@@ -57,7 +57,7 @@ def serve(engine: sa.Engine, host: str, port: int) -> None:
     from weavegen.http_server import Server, listen
     from weavegen.viewer.pages import Pages
 
-    site = Starlette(routes=[Route("/metrics", Pages(engine).metrics, methods=["GET"])])
+    site = Starlette(routes=[Route("/metrics", Pages(reader).metrics, methods=["GET"])])
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with listen(host, port) as listener, contextlib.suppress(KeyboardInterrupt):
         place = f"[{host}]" if ":" in host else host

@@ -6,20 +6,21 @@ import subprocess
 from pathlib import Path
 from typing import Annotated
 
-import sqlalchemy as sa
 import typer
-from sqlalchemy.engine import make_url
+from psycopg.conninfo import make_conninfo
 
 from weavegen import config as configuration
 from weavegen import sql
 from weavegen.cli.app import Result, Seed, command, writing
 from weavegen.cli.complete import job_numbers, trace_numbers
 from weavegen.cli.jobs import JobName, Set, by_type, pairs
+from weavegen.database import Database
 from weavegen.errors import UsageError, required
 from weavegen.services import postgres
 from weavegen.store import jobs, reports, steps, tables, views
-from weavegen.store.session import unpooled_engine
+from weavegen.store.session import unpooled
 from weavegen.store.states import JobState, TraceStatus
+from weavegen.store.urls import parts
 from weavegen.version import __version__
 
 OneJob = Annotated[
@@ -180,21 +181,21 @@ def restore(file: File) -> Result:
     run("pg_restore", "--list", str(file.absolute()))
     with postgres.running(configuration.load(), create=True) as url:
         schema.upgrade(url)  # also creates the reader role, with its privileges on tables that will be created
-        engine = unpooled_engine(url)
-        clear(engine)
+        database = unpooled(url)
+        clear(database)
         options = ("--no-owner", "--no-privileges", "--single-transaction", "--exit-on-error")
         run_on(url, "pg_restore", *options, str(file.absolute()))
         schema.upgrade(url)
-        with engine.begin() as conn:
+        with database.begin() as conn:
             steps.give_back(conn)
             steps.unbind_hosts(conn)
             counts = {row.status: row.number for row in sql.run(conn, "cli/traces_by_status")}
     return Result(counts, ", ".join(f"{number} traces {status}" for status, number in counts.items()) or "no traces")
 
 
-def clear(engine: sa.Engine) -> None:
+def clear(database: Database) -> None:
     """Drop all tables and views. Raises UsageError where there are jobs."""
-    with engine.begin() as conn:
+    with database.begin() as conn:
         jobs = sql.run(conn, "cli/count_jobs").scalar_one()
         if jobs:
             raise UsageError(
@@ -207,11 +208,10 @@ def clear(engine: sa.Engine) -> None:
 
 def run_on(url: str, program: str, *arguments: str) -> None:
     """Run a PostgreSQL client program on the database at `url`. Raises UsageError."""
-    place = make_url(url).set(drivername="postgresql")
     # The password goes into the environment: everyone on the machine can read command lines.
-    dsn = place._replace(password=None).render_as_string(hide_password=False)
-    secret = {"PGPASSWORD": str(place.password)} if place.password else {}
-    run(program, f"--dbname={dsn}", *arguments, **secret)
+    place = parts(url)
+    secret = {"PGPASSWORD": place.pop("password")} if "password" in place else {}
+    run(program, f"--dbname={make_conninfo(**place)}", *arguments, **secret)
 
 
 def run(program: str, *arguments: str, **environ: str) -> None:

@@ -62,7 +62,7 @@ def release(
 
     if list_:
         with reading() as conn:
-            rows = [dict(row) for row in sql.run(conn, "store/releases").mappings()]
+            rows = sql.run(conn, "store/releases").mappings()
         return Result(rows, display.table(rows, LISTED))
     if name is None or sum(folder is not None for folder in (options.out, verify, rebuild)) != 1:
         raise UsageError("give a NAME with --out, --verify or --rebuild, or --list")

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import sqlalchemy as sa
 import typer
 from rich.console import RenderableType
 from rich.text import Text
@@ -23,6 +22,7 @@ from weavegen.cli.app import (
     reading,
     writing,
 )
+from weavegen.database import Connection
 from weavegen.errors import UsageError, required
 from weavegen.evaluator.rubrics import parse
 from weavegen.store import campaigns, reports
@@ -164,7 +164,7 @@ def parts(rows: Sequence[Any]) -> Iterator[RenderableType]:
         )
 
 
-def watch(conn: sa.Connection, name: str, *, stderr: bool) -> Any:
+def watch(conn: Connection, name: str, *, stderr: bool) -> Any:
     """Show a campaign's progress until it is done or stopped: a bar, or lines where there is no terminal."""
     console = display.console(stderr=stderr)
     next_line = time.monotonic() + LINE_SECONDS
@@ -238,7 +238,7 @@ def calibrate(
 
 
 def read_pairs(
-    conn: sa.Connection, campaign: str | None, where: str | None, *, bearing: bool
+    conn: Connection, campaign: str | None, where: str | None, *, bearing: bool
 ) -> tuple[dict[tuple[str, str], list["Pair"]], int]:
     """Pairs of score and outcome by question and kind of outcome, and the number of answers without a score."""
     from weavegen.evaluator.calibration import Pair

@@ -173,9 +173,7 @@ def migrate() -> Result:
 
     config = configuration.load()
     postgres.check(config)
-    url = urls.database_url(config)
-    before = schema.current(url)
-    schema.migrate(url)
+    before = schema.migrate(urls.database_url(config))
     after = schema.newest()
     line = f"schema {after}" + ("" if before == after else f", before: {before or 'none'}")
     return Result({"before": before, "after": after}, line)

@@ -16,7 +16,6 @@ from functools import partial
 from operator import itemgetter
 from typing import Annotated, Any
 
-import sqlalchemy as sa
 import typer
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -36,6 +35,7 @@ from weavegen.cli.watch import (
     rate_texts,
     wait_for_picture,
 )
+from weavegen.database import Connection
 from weavegen.monitoring.progress import JobNow, Paced, Rates, read_jobs, seconds_left
 from weavegen.pool.survey import ServerRow, survey
 from weavegen.services import pool_members
@@ -115,7 +115,7 @@ class Fleet:
 class FleetReader:
     """Reads the database and the model servers."""
 
-    def __init__(self, conn: sa.Connection) -> None:
+    def __init__(self, conn: Connection) -> None:
         self.conn, self.config = conn, configuration.load()
         self.rates = Rates(WINDOW_SECONDS)
         self.members = Members({}, {})
@@ -124,8 +124,8 @@ class FleetReader:
     def read(self) -> Fleet:
         """What the database knows. It sums over the traces of open jobs, and reads only open steps."""
         jobs = read_jobs(self.conn, self.rates)
-        with self.conn.begin():
-            queues = [dict(row) for row in self.conn.execute(sql.load("monitoring/open_steps")).mappings()]
+        with self.conn.transaction():
+            queues = self.conn.execute(sql.load("monitoring/open_steps")).mappings()
             hosts = self.conn.execute(sql.load("monitoring/metrics/environments")).all()
             members, homes = pool_members.members(self.conn, self.config), reports.traces_by_server(self.conn)
             health = model_servers.health(self.conn, members.keys)

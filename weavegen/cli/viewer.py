@@ -30,13 +30,14 @@ def serve(
     """
     from weavegen.http_server import listen
     from weavegen.services import postgres, schema
-    from weavegen.store.session import make_engine
+    from weavegen.store.session import pooled, unpooled
     from weavegen.viewer.app import Server, make_app, reader
     from weavegen.viewer.guard import LOCAL
 
     config = configuration.load()
     with postgres.running(config) as url:
-        schema.check(url)
+        with unpooled(url).connect() as conn:
+            schema.check(conn)
         local = host in LOCAL
         listener = listen(host, port)
         name = f"[{host}]" if ":" in host else host
@@ -48,7 +49,7 @@ def serve(
             print_part(f"viewer at {address}  (Ctrl-C ends it)")
             if not local:
                 print_part("there is no login: everybody who reaches this address can read all traces")
-        writer = make_engine(url, pool_pre_ping=True) if local else None  # for the chat box
+        writer = pooled(url) if local else None  # for the chat box
         viewer = make_app(reader(config, url), writer, hosts=LOCAL if local else None)
         with listener:
             Server(viewer).run(sockets=[listener])

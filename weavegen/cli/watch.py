@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import sqlalchemy as sa
+import psycopg
 import typer
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -20,6 +20,7 @@ from weavegen import config as configuration
 from weavegen.cli import display
 from weavegen.cli.app import command, print_json, reading
 from weavegen.cli.complete import job_numbers
+from weavegen.database import Connection
 from weavegen.errors import WeavegenError
 from weavegen.monitoring.progress import JobNow, Paced, Rates, read_jobs, seconds_left
 from weavegen.services.faults import Fault, faults
@@ -93,8 +94,8 @@ def database_errors() -> Iterator[None]:
     """Turns the loss of the database into a WeavegenError, for commands that run for hours."""
     try:
         yield
-    except sa.exc.OperationalError as error:
-        reason = " ".join(str(error.orig).split())[:300]
+    except psycopg.OperationalError as error:
+        reason = " ".join(str(error).split())[:300]
         raise WeavegenError(
             f"the database does not answer any more ({reason}): `{display.command()} up` starts it"
         ) from None
@@ -113,7 +114,7 @@ class WatchedJob:
 class JobReader:
     """Reads a job again and again, less often where that takes long."""
 
-    def __init__(self, conn: sa.Connection, job_id: int) -> None:
+    def __init__(self, conn: Connection, job_id: int) -> None:
         self.conn, self.job_id = conn, job_id
         self.rates = Rates(WINDOW_SECONDS)
         self.job = Paced(self._job, PICTURE_SECONDS)
@@ -125,7 +126,7 @@ class JobReader:
         return WatchedJob(job, troubles, self.faults.get() if job.row.open else [])
 
     def traces(self, limit: int | None, status: str | None = None) -> Sequence[Any]:
-        with self.conn.begin():
+        with self.conn.transaction():
             return reports.traces(self.conn, self.job_id, limit, status=status)
 
     def _job(self) -> JobNow:

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import sqlalchemy as sa
-
 from weavegen import sql
 from weavegen.agents import AGENTS, Tick, harbor
+from weavegen.database import Connection, Database
 from weavegen.engine import forking
 from weavegen.errors import JournalMismatch, RolloutError
 from weavegen.kernel.replay import Advance, Cursor, Entry, Start
@@ -45,7 +44,7 @@ MAX_SPECS = 4096
 MAX_RESTARTS = 3
 """Of one tick, after the software changed under it. After one more the trace fails."""
 MAX_FAILURE_CHARS = 500
-Save = Callable[[sa.Connection], None]
+Save = Callable[[Connection], None]
 """Writes the parts of a step's result into their own tables."""
 
 
@@ -61,14 +60,14 @@ class Progress:
 class Engine:
     """Advances traces. All its state is in Postgres; what it keeps in memory is a cache."""
 
-    def __init__(self, db: sa.Engine, *, max_active: int, resend: float) -> None:
+    def __init__(self, db: Database, *, max_active: int, resend: float) -> None:
         self.db = db
         self.max_active = max_active
         self.resend = resend
         """Seconds after which a step that no worker has claimed is sent again."""
         self._specs: dict[tuple[int, int], TraceSpec] = {}
 
-    def spec(self, conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
+    def spec(self, conn: Connection, trace_id: int, revision: int) -> TraceSpec:
         """What never changes about a trace under one revision of its job's settings.
 
         Raises RolloutError where a newer version of weavegen wrote what this version does not know.
@@ -107,7 +106,7 @@ class Engine:
             return [message for trace_id, settings in queued for message in self._start(conn, trace_id, settings)]
 
     def _start(
-        self, conn: sa.Connection, trace_id: int, tick_settings: TickSettings, caller: str | None = None
+        self, conn: Connection, trace_id: int, tick_settings: TickSettings, caller: str | None = None
     ) -> list[Message]:
         """Begin a trace's first tick. `caller`: of a delegated trace, who asked for it, for its history."""
         trace = traces.lock(conn, trace_id)
@@ -125,7 +124,7 @@ class Engine:
         traces.event(conn, trace_id, "started", caller or ", ".join(filter(None, (fork, network))) or None)
         return self._advance(conn, trace).messages
 
-    def _advance(self, conn: sa.Connection, trace: LockedTrace) -> Progress:
+    def _advance(self, conn: Connection, trace: LockedTrace) -> Progress:
         """Replay the open tick; do what it asks for; where it has ended, open the next and go on."""
         if trace.status != TraceStatus.RUNNING:
             return Progress([])
@@ -155,7 +154,7 @@ class Engine:
                 trace = traces.lock(conn, trace.id)
         return Progress([], over=True)
 
-    def _replay(self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick) -> "Turn":
+    def _replay(self, conn: Connection, trace: LockedTrace, tick: OpenTick) -> "Turn":
         """Run the tick's program over its journal.
 
         Raises JournalMismatch where the program is another one than the one that wrote the journal.
@@ -174,7 +173,7 @@ class Engine:
             program = harbor.verify(tick_input, spec.harbor_task, verified)
         return Turn(spec, newest, inherited, entries, ids, cursor, replay_program(program, cursor, entries))
 
-    def _apply(self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn") -> LockedTrace:
+    def _apply(self, conn: Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn") -> LockedTrace:
         """Store the new effects. Returns the trace's row as it is now."""
         effects, number = turn.advance.effects, tick.start.tick
         # A fork starts with the blocks that its last step produced; its first advance meets them again.
@@ -203,7 +202,7 @@ class Engine:
                     programs.save(conn, trace.id, number, effect, turn.ids)
         return trace
 
-    def _insert(self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn") -> list[Message] | None:
+    def _insert(self, conn: Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn") -> list[Message] | None:
         """Insert the next steps. Returns the messages to send; None where the trace can go on at once: a subagent's
         tick was opened, or all tasks for other agents were refused."""
         start, new_steps = tick.start, turn.advance.steps
@@ -231,7 +230,7 @@ class Engine:
         return [] if tick.paused else messages
 
     def _delegate(
-        self, conn: sa.Connection, trace_id: int, spec: TraceSpec, step_id: int, step: Delegate
+        self, conn: Connection, trace_id: int, spec: TraceSpec, step_id: int, step: Delegate
     ) -> list[Message] | None:
         """Start the trace in which another agent does the task of a step. None: there are too many already.
 
@@ -246,7 +245,7 @@ class Engine:
         delegate_id, tick_settings = delegation.create(conn, trace_id, step_id, step, spec.settings)
         return self._start(conn, delegate_id, tick_settings, f"asked for by trace {trace_id}: {step.label}")
 
-    def _end_tick(self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn") -> LockedTrace:
+    def _end_tick(self, conn: Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn") -> LockedTrace:
         """Close the tick. Returns the trace's row as it is now."""
         number, keep_tokens = tick.start.tick, turn.spec.settings.tokens
         trace = replace(trace, ticks=trace.ticks + (number > 0))
@@ -256,7 +255,7 @@ class Engine:
             sql.run(conn, "store/forget_tokens", trace=trace.id, tick=number, keep=keep_tokens)
         return trace
 
-    def _follow_tick(self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn", ended: Ended) -> None:
+    def _follow_tick(self, conn: Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn", ended: Ended) -> None:
         """After a tick: open the next one, return to the calling tick, or end the trace."""
         if ended.failed is not None:
             self._fail(conn, trace, ended.failed, ended.reason or "", returned=ended.returned)
@@ -284,7 +283,7 @@ class Engine:
             steps.void(conn, [trace.id])  # those of the callers, where a subagent has spent the trace's budget
             traces.finish(conn, trace.id, TraceStatus.ENDED, reason, ended_because=reason, returned=ended.returned)
 
-    def _restart_tick(self, conn: sa.Connection, trace: LockedTrace, tick: OpenTick, reason: str) -> LockedTrace:
+    def _restart_tick(self, conn: Connection, trace: LockedTrace, tick: OpenTick, reason: str) -> LockedTrace:
         """Begin the tick again: its program is another one than the one that wrote its journal."""
         start = tick.start
         if tick.run >= MAX_RESTARTS:
@@ -301,7 +300,7 @@ class Engine:
 
     def _fail(
         self,
-        conn: sa.Connection,
+        conn: Connection,
         trace: LockedTrace,
         kind: str,
         reason: str,

@@ -11,8 +11,7 @@ from weavegen.channels.discord import MAX_LISTED_MESSAGES, Discord, DiscordRefus
 from weavegen.config import Config
 from weavegen.errors import TransientError
 from weavegen.store import messages, traces
-from weavegen.store.session import engine as database
-from weavegen.store.session import single
+from weavegen.store.session import database, single
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 2.0

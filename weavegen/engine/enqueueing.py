@@ -31,9 +31,9 @@ from weavegen.sandbox.grading import declared
 from weavegen.sandbox.providers import Limits, provider
 from weavegen.services import fleet, pool_members, postgres, redis, schema
 from weavegen.store import documents as document_rows
-from weavegen.store import jobs, urls
+from weavegen.store import jobs
 from weavegen.store.jobs import Order
-from weavegen.store.session import engine as database
+from weavegen.store.session import database
 from weavegen.trace.render import clean, one_line
 from weavegen.version import __version__
 
@@ -295,9 +295,9 @@ def check_services(
     A server that has only a chat API can serve neither an agent that needs logprobs nor its evaluator.
     """
     postgres.check(config)
-    schema.check(urls.database_url(config))
     redis.check(config)
     with database().connect() as conn:
+        schema.check(conn)
         members = pool_members.members(conn, config)
     if agent in WITHOUT_MODEL:
         return

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 from msgspec import structs
 
 from weavegen import sql
 from weavegen.box.mcp import MAX_CHARS, MAYBE_DONE
 from weavegen.channels.exchange import Exchange
+from weavegen.database import Connection
 from weavegen.engine import mcp_http
 from weavegen.engine.worker import Done, Worker
 from weavegen.errors import EnvironmentFailure, Unserved, UsageError
@@ -34,8 +34,7 @@ from weavegen.sandbox.image_root import Root
 from weavegen.sandbox.providers import Limits
 from weavegen.sandbox.stopping import members, resume
 from weavegen.store import candidates, environments, jobs, messages, steps, traces
-from weavegen.store.session import engine as database
-from weavegen.store.session import single
+from weavegen.store.session import database, single
 from weavegen.store.steps import Claimed
 from weavegen.store.traces import TraceSpec
 from weavegen.variables import resolved, resolved_values
@@ -67,7 +66,7 @@ def execute(worker: Worker, claim: Claimed, step: Execute) -> Done:
             executed = Executed(not_tried=str(error)) if step.op == "try" else lost(str(error), "")
     seconds, model_seconds = time.monotonic() - began, execution.model_seconds
 
-    def save(conn: sa.Connection) -> None:
+    def save(conn: Connection) -> None:
         environments.save_evaluations(conn, claim.trace_id, claim.id, claim.tick, executed.evaluations)
         environments.save_assertions(conn, claim.trace_id, claim.id, executed.assertions)
         environments.save_subagents(conn, claim.trace_id, executed.subagents)
@@ -299,7 +298,7 @@ class Execution:
         if (digest := self.spec.packages) is None:
             return None
         with single().connect() as conn:
-            wanted = Packages(**sql.run(conn, "store/packages", sha256=digest).one()._mapping)
+            wanted = Packages(**sql.run(conn, "store/packages", sha256=digest).one()._asdict())
         try:
             return packages.on_this_host(self.worker.config, wanted)
         except UsageError as error:

@@ -9,10 +9,11 @@ from one step, such as an action and its error, stay together.
 
 import logging
 
-import sqlalchemy as sa
+import psycopg
 
 from weavegen import sql
 from weavegen.agents import AGENTS, Tick
+from weavegen.database import Connection
 from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel import replay
 from weavegen.kernel.replay import Cursor, Requested
@@ -23,7 +24,7 @@ from weavegen.store.traces import TickSettings
 log = logging.getLogger(__name__)
 
 
-def plan(conn: sa.Connection, trace_id: int, at: int) -> Cut:
+def plan(conn: Connection, trace_id: int, at: int) -> Cut:
     """Where to cut a trace so that block `at`, or the next possible one, is written anew.
 
     Raises UsageError if there is no such place.
@@ -55,7 +56,7 @@ def plan(conn: sa.Connection, trace_id: int, at: int) -> Cut:
         at = end  # the tick ended without another request
 
 
-def replayed(conn: sa.Connection, trace_id: int, place: Place, at: int) -> tuple[Requested | None, int | None]:
+def replayed(conn: Connection, trace_id: int, place: Place, at: int) -> tuple[Requested | None, int | None]:
     """The first request of a tick from block `at` on, and the index behind its last block if the tick is over.
 
     Raises UsageError if this version's program requests other steps, or makes other blocks from their results.
@@ -86,7 +87,7 @@ submit = forks.enqueue
 The job begins with all revisions of the other job's settings, because the shared ticks were written under them."""
 
 
-def begin(conn: sa.Connection, trace_id: int, terms: TickSettings) -> str | None:
+def begin(conn: Connection, trace_id: int, terms: TickSettings) -> str | None:
     """Copy into a started fork what it goes on from. Returns the line for its history; None if it is not a fork.
 
     Raises RolloutError if the other trace can't be cut there any more.
@@ -95,12 +96,12 @@ def begin(conn: sa.Connection, trace_id: int, terms: TickSettings) -> str | None
     if origin is None:
         return None
     try:
-        with conn.begin_nested():
+        with conn.transaction():
             cut = plan(conn, *origin)
             forks.copy_prefix(conn, trace_id, cut, terms)
     except UsageError as error:
         raise RolloutError(f"it can't be forked off any more: {error}") from None
-    except (sa.exc.OperationalError, sa.exc.InterfaceError):
+    except (psycopg.OperationalError, psycopg.InterfaceError):
         raise  # the database does not answer
     except Exception as error:
         # Other traces start in the same transaction, so this one must not fail it.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
-import sqlalchemy as sa
+import psycopg
 
 from weavegen.store.leases import Held, LeaseTable
 from weavegen.store.session import single
@@ -61,5 +61,5 @@ class Leases:
             try:
                 with single().connect() as conn:
                     self.table.renew(conn, held, self.seconds)
-            except sa.exc.DBAPIError as error:
+            except psycopg.Error as error:
                 log.warning("the database does not answer, so leases of %s are not renewed: %s", self.kind, error)

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-import sqlalchemy as sa
+import psycopg
 
 from weavegen import sql
 from weavegen.config import Config
+from weavegen.database import Connection
 from weavegen.errors import ModelError, TransientError
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.template import Template
@@ -22,8 +23,7 @@ from weavegen.pool.served import list_models
 from weavegen.services import pool_members
 from weavegen.services.pool_members import Members
 from weavegen.store import jobs, servers, steps, traces
-from weavegen.store.session import engine as database
-from weavegen.store.session import single
+from weavegen.store.session import database, single
 from weavegen.store.steps import Claimed
 from weavegen.store.traces import TraceSpec
 
@@ -229,10 +229,10 @@ class Pools:
                 with single().connect() as conn:
                     self._write_health(conn)
                     self._write_waits(conn)
-            except (sa.exc.SQLAlchemyError, OSError) as error:
+            except (psycopg.Error, OSError) as error:
                 log.warning("the members of the pool can't be read, so it stays as it is: %s", error)
 
-    def _write_health(self, conn: sa.Connection) -> None:
+    def _write_health(self, conn: Connection) -> None:
         """Write what the servers answered since the last time."""
         now = time.monotonic()
         for pool in list(self._pools.values()):
@@ -244,7 +244,7 @@ class Pools:
                         conn, url, kind, failures.count, failures.since_ok, failures.error, now - failures.at
                     )
 
-    def _write_waits(self, conn: sa.Connection) -> None:
+    def _write_waits(self, conn: Connection) -> None:
         """Write on the steps that wait for a server why they do, in one statement."""
         now, asking = time.monotonic(), self._asking.copy()
         self._told = {step: at for step, at in self._told.items() if step in asking and now - at < REPEAT_SECONDS}

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import sqlalchemy as sa
-
+from weavegen.database import Connection
 from weavegen.errors import ModelError
 from weavegen.kernel import context, prompts
 from weavegen.kernel.context import PINNED
@@ -186,7 +185,7 @@ class Context:
         return client.piece(context.retrieved(recalled) + context.asked(prompt, template))
 
     @staticmethod
-    def _fetch(conn: sa.Connection, trace_id: int, kept: dict[int, Piece], first: int, end: int) -> None:
+    def _fetch(conn: Connection, trace_id: int, kept: dict[int, Piece], first: int, end: int) -> None:
         missing = next((index for index in range(first, end) if index not in kept), None)
         if missing is not None:
             texts = blocks.texts(conn, trace_id, missing, end)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
+import psycopg
 
 from weavegen.engine.leases import Leases
 from weavegen.engine.prompt_assembly import Body, Context, Read, question_prompt
@@ -23,8 +23,7 @@ from weavegen.pool.tokens import Tokens
 from weavegen.store import campaigns
 from weavegen.store.campaigns import AnsweredItem
 from weavegen.store.leases import MAX_CLAIMS
-from weavegen.store.session import engine as database
-from weavegen.store.session import single
+from weavegen.store.session import database, single
 from weavegen.store.steps import Claimed
 
 log = logging.getLogger(__name__)
@@ -78,7 +77,7 @@ class Rescorer:
                     self._ask_about(batch, rubric, group, results)
         except TransientError as error:
             return give_back(campaigns.LEASES, batch, error)
-        except (sa.exc.OperationalError, sa.exc.InterfaceError):
+        except (psycopg.OperationalError, psycopg.InterfaceError):
             raise  # the database is away: the lease expires and the batch is sent again
         except Exception as error:
             if not isinstance(error, RolloutError | UsageError):

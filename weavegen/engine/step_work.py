@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TypeVar
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.engine.execution import execute
 from weavegen.engine.model_calls import Call
 from weavegen.engine.prompt_assembly import Body, Read, begun, question_prompt
@@ -20,8 +19,7 @@ from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Continuation, Sampled, Tokens
 from weavegen.search import lookups, retrieval
 from weavegen.store import candidates
-from weavegen.store.session import engine as database
-from weavegen.store.session import single
+from weavegen.store.session import database, single
 from weavegen.store.steps import Claimed
 from weavegen.store.traces import TraceSpec
 from weavegen.trace.blocks import MESSAGE
@@ -76,7 +74,7 @@ def sample(worker: Worker, claim: Claimed, step: Sample) -> Done:
     ]
     tokens = [(continuation.token_ids, continuation.logprobs) for continuation in answer.continuations]
 
-    def save(conn: sa.Connection) -> None:
+    def save(conn: Connection) -> None:
         candidates.save(conn, claim.trace_id, claim.id, step, step.prompt.window[1], result, tokens, parent)
         of_block = 0 if step.prompt.query or step.prompt.next else step.n
         tokens_of_all = sum(candidate.tokens for candidate in result)
@@ -175,16 +173,14 @@ def score(worker: Worker, claim: Claimed, step: Score) -> Done:
     width = len(step.questions)
     answers = [flat[start : start + width] for start in range(0, len(flat), width)]
 
-    def save(conn: sa.Connection) -> None:
+    def save(conn: Connection) -> None:
         candidates.save_scores(conn, claim.trace_id, claim.id, step, ids, answers)
         save_prompt(conn, claim, spec, server, read)
 
     return Done(answers, save, model_seconds=seconds, stored=read.stored)
 
 
-def scored_texts(
-    conn: sa.Connection, claim: Claimed, step: Score, *, tokens: bool
-) -> tuple[list[int | None], list[Body]]:
+def scored_texts(conn: Connection, claim: Claimed, step: Score, *, tokens: bool) -> tuple[list[int | None], list[Body]]:
     """Candidate ids and texts to score. `tokens`: with the ids of their tokens, where they were sampled just so."""
     unsampled = [Body(text) for text in step.texts]
     if step.candidate is not None:
@@ -211,7 +207,7 @@ def look_up(worker: Worker, claim: Claimed, step: LookUp) -> Done:
 
 
 def save_prompt(
-    conn: sa.Connection, claim: Claimed, spec: TraceSpec, server: str, read: Read, sampled: Sampled | None = None
+    conn: Connection, claim: Claimed, spec: TraceSpec, server: str, read: Read, sampled: Sampled | None = None
 ) -> None:
     """Store what the model read in a step. `sampled`: what it wrote; None: it judged."""
     writes = sampled is not None or not spec.judged_by_another

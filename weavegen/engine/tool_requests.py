@@ -21,7 +21,7 @@ from weavegen.store import jobs, steps, traces
 from weavegen.store import requests as store
 from weavegen.store.jobs import Order
 from weavegen.store.requests import Change, RequestRow, RequestSpec
-from weavegen.store.session import engine as database
+from weavegen.store.session import database
 from weavegen.store.states import RequestStatus
 from weavegen.trace.render import clean
 

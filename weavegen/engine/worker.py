@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-import sqlalchemy as sa
+import psycopg
 
 from weavegen import sql
 from weavegen.config import Config
@@ -25,8 +25,7 @@ from weavegen.errors import JournalMismatch, RolloutError, StepLost, TransientEr
 from weavegen.kernel.steps import STEP_KINDS, Execute, Score, Step
 from weavegen.store import jobs, requests, steps, traces
 from weavegen.store.leases import MAX_CLAIMS, MAX_DELAY_SECONDS, Held, LeaseTable
-from weavegen.store.session import engine as database
-from weavegen.store.session import single
+from weavegen.store.session import database, single
 from weavegen.store.states import StepStatus
 from weavegen.store.steps import Claimed, Message
 
@@ -96,7 +95,7 @@ class Worker:
             return self._fail(claim, error.kind, str(error)[:2000])
         except UsageError as error:  # of this installation: the server lacks the model, there is no sandbox
             return self._fail(claim, failure_kind(claim), str(error))
-        except (sa.exc.OperationalError, sa.exc.InterfaceError):
+        except (psycopg.OperationalError, psycopg.InterfaceError):
             raise  # the database is away: the lease expires and the sweeper sends the step again
         except Exception as error:
             log.exception("step %d: unexpected error", claim.id)
@@ -104,10 +103,10 @@ class Worker:
         values = {"model_seconds": done.model_seconds, "environment_seconds": done.environment_seconds}
         try:
             outcome = self._store(claim, StepStatus.DONE, done.save, result=done.result, **values)
-        except (sa.exc.DataError, UnicodeEncodeError) as error:
+        except (psycopg.DataError, UnicodeEncodeError) as error:
             # A NUL or half a surrogate pair, for example: the database would refuse it every time.
             log.exception("step %d: its result can't be stored", claim.id)
-            [reason, *_] = str(getattr(error, "orig", error)).splitlines()
+            [reason, *_] = str(error).splitlines()
             return self._fail(claim, "bug", f"its result can't be stored: {reason}")
         if done.stored is not None and outcome.status == "done":
             done.stored()

@@ -12,9 +12,9 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-import sqlalchemy as sa
 
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.evaluator.calibration import Figures, Pair, figures
 from weavegen.evaluator.rubrics import WILL_RUN
 
@@ -59,7 +59,7 @@ class Evaluation:
     """Figures of the question WILL_RUN (unaided); None if it was asked about no executed action."""
 
 
-def measure(conn: sa.Connection, model: str, jobs: Mapping[str, int]) -> Evaluation:
+def measure(conn: Connection, model: str, jobs: Mapping[str, int]) -> Evaluation:
     """Measure a model by two finished jobs, one for each of SETTINGS."""
     selected, unaided = (sql.run(conn, "evaluator/traces", job=jobs[name]).all() for name in SETTINGS)
     pairs = [pair for _, pair in judged(conn, jobs["unaided"])]
@@ -76,7 +76,7 @@ def measure(conn: sa.Connection, model: str, jobs: Mapping[str, int]) -> Evaluat
     )
 
 
-def judged(conn: sa.Connection, job: int, campaign: str | None = None) -> list[tuple[int, Pair]]:
+def judged(conn: Connection, job: int, campaign: str | None = None) -> list[tuple[int, Pair]]:
     """Answers to WILL_RUN about executed blocks of a job, each with the block's id: its own, or a campaign's."""
     rows = sql.run(conn, "evaluator/pairs", job=job, campaign=campaign, question=WILL_RUN)
     return [(row.block_id, Pair(float(row.score), bool(row.answer), int(row.trace))) for row in rows]

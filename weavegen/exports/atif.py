@@ -46,7 +46,7 @@ class Call(msgspec.Struct):
 
 def text(source: Source, trace: int) -> Iterator[str]:
     """The trajectory as JSON, one step per line."""
-    row = sql.run(source.conn, "exports/atif-trace", trace=trace).mappings().one()
+    [row] = sql.run(source.conn, "exports/atif-trace", trace=trace).mappings()
     root = f"weavegen-trace-{trace}"
     subagents = sql.run(source.conn, "exports/atif-subagents", trace=trace).all()
     refs = {subagent.name: f"{root}/{subagent.name}" for subagent in subagents}
@@ -110,11 +110,11 @@ def steps(source: Source, trace: int, subagent: str, refs: dict[str, str]) -> It
     before: Object | None = None
     for row in blocks(source.conn, "atif-blocks", trace, subagent=subagent):
         if row.type == BlockType.TOOL and before and "tool_calls" in before and "observation" not in before:
-            before["observation"] = {"results": answers(before["tool_calls"], row._mapping)}
+            before["observation"] = {"results": answers(before["tool_calls"], row._asdict())}
             continue
         if before:
             yield before
-        before = make_step(row._mapping, refs)
+        before = make_step(row._asdict(), refs)
     if before:
         yield before
 

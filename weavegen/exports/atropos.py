@@ -26,7 +26,7 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
         reader.load([step for _, _, step in batch])
         for _, _, step in batch:
             # One group at a time, because 64 candidates with 30,000 tokens of context fill the memory.
-            candidates = sql.run(source.conn, "exports/atropos", trace=trace, step=step).mappings().all()
+            candidates = sql.run(source.conn, "exports/atropos", trace=trace, step=step).mappings()
             group = make_group(source, reader, step, candidates)
             if isinstance(group, str):
                 source.left_out[group] += 1

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import sqlalchemy as sa
 
 from weavegen.config import SIMULATED_MODEL
+from weavegen.database import Connection
 from weavegen.exports.format import Format, RowFormat, comments
 from weavegen.store import releases
 from weavegen.version import __version__
@@ -39,7 +39,7 @@ class Origin:
         return SIMULATED_MODEL in self.models or (self.unnamed and simulation)
 
 
-def read_origin(conn: sa.Connection, traces: Iterable[int]) -> Origin:
+def read_origin(conn: Connection, traces: Iterable[int]) -> Origin:
     """Read where these traces come from."""
     origin = Origin()
     for row in releases.about(conn, "exports/origin", traces):

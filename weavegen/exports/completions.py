@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.exports.format import Key, Row, RowFormat, Source, declared
 from weavegen.exports.read_prompts import ModelPrompt, PromptReader
 from weavegen.store.releases import batches
@@ -45,7 +44,7 @@ def of_prompts(name: str, make: Make, **more: Any) -> RowFormat:
     return RowFormat(rows=rows, **format, **more)
 
 
-def find(conn: sa.Connection, name: str, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
+def find(conn: Connection, name: str, trace: int, batch: Sequence[Key]) -> Mapping[Key, Record]:
     """The records of some keys of a trace, by sql/NAME.sql. Those that are gone are left out.
 
     The query has a parameter for each column of the format's key, with the numbers of all these keys.

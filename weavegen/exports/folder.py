@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
-import sqlalchemy as sa
 
 from weavegen.errors import UsageError, WeavegenError
 
@@ -85,9 +84,8 @@ def _translated(error: BaseException, out: Path, part: Path) -> WeavegenError | 
         return WeavegenError(f"{out} was not written: {error.strerror}; {left}. Give --out a disk with more room")
     if isinstance(error, OSError):
         return WeavegenError(f"{out} was not written: {error}; {left}")
-    if isinstance(error, sa.exc.DBAPIError | psycopg.Error):
-        reason = error.orig if isinstance(error, sa.exc.DBAPIError) else error
-        text = " ".join(str(reason).split())[:300]
+    if isinstance(error, psycopg.Error):
+        text = " ".join(str(error).split())[:300]
         return WeavegenError(f"{out} was not written, the database failed: {text}; {left}. Try again")
     return None
 

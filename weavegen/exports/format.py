@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
-import sqlalchemy as sa
 
+from weavegen.database import Connection
 from weavegen.errors import UsageError
 from weavegen.kernel.template import Template
 
@@ -39,7 +39,7 @@ class Options:
 class Source:
     """What a format reads from. It also counts the rows that are left out, and the remarks about written rows."""
 
-    conn: sa.Connection
+    conn: Connection
     """Each statement sees the newest commits: an export that takes hours holds no snapshot."""
     options: Options = field(default_factory=Options)
     left_out: Counter[str] = field(default_factory=Counter)

@@ -6,9 +6,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
-import sqlalchemy as sa
 
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.kernel import context, prompts
 from weavegen.kernel.context import PINNED
 from weavegen.kernel.replay import encode
@@ -80,7 +80,7 @@ class PromptReader:
     trace's length.
     """
 
-    def __init__(self, conn: sa.Connection, trace_id: int, template: Template | None = None) -> None:
+    def __init__(self, conn: Connection, trace_id: int, template: Template | None = None) -> None:
         """`template`: in place of the one that the writer read, for another model."""
         self._conn, self._trace, self._template = conn, trace_id, template
         self._steps: dict[int, _Recorded] = {}

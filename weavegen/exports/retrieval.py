@@ -16,9 +16,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.exports.completions import BATCH, GONE, find, values
 from weavegen.exports.format import Key, Row, RowFormat, Source, declared
 from weavegen.exports.read_prompts import END
@@ -62,7 +61,7 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
                     source.left_out[NO_QUERY] += 1
 
 
-def recorded(conn: sa.Connection, row: Any, situation: str) -> Iterator[Row]:
+def recorded(conn: Connection, row: Any, situation: str) -> Iterator[Row]:
     """The rows of a query that the model wrote before a block."""
     hits = [
         Hit(id=hit.example_id or hit.block_id, example=hit.example_id is not None, score=hit.score)
@@ -85,7 +84,7 @@ def recorded(conn: sa.Connection, row: Any, situation: str) -> Iterator[Row]:
         }
 
 
-def hindsight(conn: sa.Connection, row: Any, situation: str, frequencies: Counter[str]) -> Row | None:
+def hindsight(conn: Connection, row: Any, situation: str, frequencies: Counter[str]) -> Row | None:
     """The shortest query of the situation's words that finds the action; None if there is none."""
     in_block = set(words(row["body"]))
     shared = [word for word in dict.fromkeys(words(situation)) if word in in_block and is_informative(word)]
@@ -122,7 +121,7 @@ def hit_columns(texts: list[tuple[BlockType, str]], hits: Sequence[Hit]) -> Row:
     }
 
 
-def situation_before(conn: sa.Connection, row: Any) -> str:
+def situation_before(conn: Connection, row: Any) -> str:
     """What the agent knew before a block. Empty where it had no orientation."""
     place = {"trace": row["trace_id"], "index": row["index"], "subagent": row["subagent"]}
     bodies = {block.type: block.body for block in sql.run(conn, "exports/retrieval-situation", **place)}
@@ -135,12 +134,12 @@ def query_header(type: str) -> str:
     return f"#startblock type: {type}\n#bm25_query "
 
 
-def word_frequencies(conn: sa.Connection, trace: int) -> Counter[str]:
+def word_frequencies(conn: Connection, trace: int) -> Counter[str]:
     """In how many searchable blocks of a trace each word occurs: an estimate for the whole corpus."""
     return Counter(word for row in blocks(conn, "retrieval-bodies", trace) for word in set(words(row.body)))
 
 
-def search(conn: sa.Connection, text: str) -> Sequence[Hit]:
+def search(conn: Connection, text: str) -> Sequence[Hit]:
     """The best MAX_HITS hits of a query in the whole corpus."""
     parsed = parse(text)
     return [] if parsed is None else corpus_index.search(conn, parsed, Scope(), least_score=0.0, top_k=MAX_HITS)

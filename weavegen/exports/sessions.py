@@ -18,7 +18,7 @@ ABOUT = ("job", "agent", "version", "model", "bootstrap", "status", "reward")
 
 def text(source: Source, trace: int) -> Iterator[str]:
     """The session line by line."""
-    row = sql.run(source.conn, "exports/atif-trace", trace=trace).mappings().one()
+    [row] = sql.run(source.conn, "exports/atif-trace", trace=trace).mappings()
     begin = {"type": "session", "harness": "weavegen", "id": f"weavegen-trace-{trace}", "trace_id": trace}
     about = known({name: row[name] for name in ABOUT})
     yield encoded(begin | {"name": f"{row['job']}: trace {trace}"} | about) + "\n"

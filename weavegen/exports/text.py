@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.exports.completions import values
 from weavegen.exports.format import Key, Row, RowFormat, Source, declared, file_per_trace
 from weavegen.trace.blocks import block_from_columns
@@ -49,11 +49,13 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
         }
 
 
-def about_trace(source: Source, view: str, trace: int) -> sa.RowMapping | None:
+def about_trace(source: Source, view: str, trace: int) -> dict[str, Any] | None:
     """The row of a view with a row per trace; None if the trace is gone."""
-    row = source.conn.execute(sql.load("exports/about-trace", view=view), {"trace": trace})
-    if (about := row.mappings().one_or_none()) is None:
+    rows = source.conn.execute(sql.load("exports/about-trace", view=view), {"trace": trace}).mappings()
+    if not rows:
         source.left_out["the trace is gone"] += 1
+        return None
+    [about] = rows
     return about
 
 
@@ -79,25 +81,25 @@ def pieces(source: Source, trace: int) -> Iterator[Piece]:
         yield piece
 
 
-def blocks(conn: sa.Connection, name: str, trace: int, by: str = "index", **parameters: Any) -> Iterator[Any]:
+def blocks(conn: Connection, name: str, trace: int, by: str = "index", **parameters: Any) -> Iterator[Any]:
     """Rows of sql/NAME.sql, PAGE at a time. The query gives at most :limit rows whose column `by` is :first or more."""
     parameters |= {"trace": trace, "first": 0, "limit": PAGE}
     while page := sql.run(conn, f"exports/{name}", **parameters).all():
         yield from page
-        parameters["first"] = page[-1]._mapping[by] + 1
+        parameters["first"] = page[-1]._asdict()[by] + 1
 
 
-def python(conn: sa.Connection, trace: int) -> Iterator[str]:
+def python(conn: Connection, trace: int) -> Iterator[str]:
     """The trace as a Python file, as `weavegen show` prints it."""
     return (row.rendered for row in blocks(conn, "text-blocks", trace))
 
 
-def json(conn: sa.Connection, trace: int) -> Iterator[str]:
+def json(conn: Connection, trace: int) -> Iterator[str]:
     """The list of the trace's blocks, one per line, as `weavegen show --json` prints it."""
     separator = "[\n"
     for row in blocks(conn, "trace-blocks", trace):
         # Parsing the text would give the same block, but ten times as slowly.
-        yield separator + msgspec.json.encode(block_from_columns(row._mapping)).decode()
+        yield separator + msgspec.json.encode(block_from_columns(row._asdict())).decode()
         separator = ",\n"
     yield "[]\n" if separator == "[\n" else "\n]\n"
 

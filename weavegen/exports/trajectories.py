@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.exports.completions import values
 from weavegen.exports.format import Key, Row, RowFormat, Source, declared
 from weavegen.exports.read_prompts import integers, reals
@@ -49,7 +48,7 @@ class Tokens:
         self.logprobs += logprobs
 
 
-def conversations(conn: sa.Connection, trace: int) -> list[list[Any]]:
+def conversations(conn: Connection, trace: int) -> list[list[Any]]:
     """The conversations of a trace: rows of messages up to the model's last one, with their recorded tokens.
 
     The step that sampled a message tells with which message its conversation begins.

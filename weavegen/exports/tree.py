@@ -94,7 +94,7 @@ class Tree:
 
 def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
     """The new nodes of a trace."""
-    about = sql.run(source.conn, "exports/tree-trace", trace=trace).mappings().one()
+    [about] = sql.run(source.conn, "exports/tree-trace", trace=trace).mappings()
     tree: Tree = source.kept.setdefault(source.split, Tree(source.totals))
     tree.family = sql.run(source.conn, "exports/root-trace", trace=trace).one().id
     columns = dict.fromkeys(DECLARED["schema"].names) | {
@@ -108,7 +108,7 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
     for batch in batches(sql.run(source.conn, "exports/tree-steps", trace=trace).scalars(), BATCH):
         reader.load(batch)
         for step in batch:
-            found = sql.run(source.conn, "exports/tree-candidates", trace=trace, step=step).mappings().all()
+            found = sql.run(source.conn, "exports/tree-candidates", trace=trace, step=step).mappings()
             add_group(source, tree, reader, [row for row in found if row["candidate_id"] not in seen])
             yield from tree.taken(columns)
     tree.end_trace(about["continued"])

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.errors import UsageError
 from weavegen.exports.card import CARD, Written, card, read_origin
 from weavegen.exports.folder import file_sha256, new_folder
@@ -84,7 +83,7 @@ class Selection:
 
 
 def export(
-    conn: sa.Connection, order: Export, *, keys: Selection | None = None, progress: Progress | None = None
+    conn: Connection, order: Export, *, keys: Selection | None = None, progress: Progress | None = None
 ) -> Written:
     """Write the folder `order.out`, which must not exist.
 
@@ -106,7 +105,7 @@ def export(
     return written
 
 
-def preview(conn: sa.Connection, order: Export) -> dict[str, dict[str, int]]:
+def preview(conn: Connection, order: Export) -> dict[str, dict[str, int]]:
     """Count the rows and traces that an export would take, by split. Raises UsageError."""
     rows = dict.fromkeys(order.splits, 0)
     traces = dict.fromkeys(order.splits, 0)
@@ -119,13 +118,13 @@ def preview(conn: sa.Connection, order: Export) -> dict[str, dict[str, int]]:
 
 
 @contextlib.contextmanager
-def reading(conn: sa.Connection) -> Iterator[sa.Connection]:
+def reading(conn: Connection) -> Iterator[Connection]:
     """Another connection to the same database, on which every statement is its own transaction."""
-    with conn.engine.connect() as own:
-        yield own.execution_options(isolation_level="AUTOCOMMIT")
+    with conn.database.with_autocommit(True).connect() as own:
+        yield own
 
 
-def selected(conn: sa.Connection, order: Export, folder: Path | None = None) -> Selection:
+def selected(conn: Connection, order: Export, folder: Path | None = None) -> Selection:
     """The keys of the rows of the format's view that match the user's condition; in a file in `folder`.
 
     The condition runs under the read-only role, for at most `order.seconds`. Raises UsageError for a bad condition.
@@ -178,7 +177,7 @@ def read_splits(text: str) -> dict[str, float]:
     return {name: share / total for name, share in shares.items()}
 
 
-def split_of(conn: sa.Connection, trace_id: int, splits: dict[str, float]) -> str:
+def split_of(conn: Connection, trace_id: int, splits: dict[str, float]) -> str:
     """The split of a trace, by a hash of its job and number: the same in every export.
 
     Retries and forks go to the split of the trace that they come from, because their texts may be the same.
@@ -201,7 +200,7 @@ def all_left_out(left_out: dict[str, int]) -> UsageError:
     return UsageError(f"all {sum(left_out.values())} rows were left out: {reasons}")
 
 
-def write_splits(conn: sa.Connection, order: Export, selection: Selection, folder: Path, progress: Progress) -> Written:
+def write_splits(conn: Connection, order: Export, selection: Selection, folder: Path, progress: Progress) -> Written:
     """Write the files of all splits."""
     source = Source(conn, order.options)
     writers = {split: split_writer(order.format, folder, split, order.shard_bytes) for split in order.splits}

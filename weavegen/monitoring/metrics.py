@@ -14,8 +14,8 @@ from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
-import sqlalchemy as sa
-from kombu.connection import Connection
+import psycopg
+from kombu.connection import Connection as BrokerConnection
 from kombu.exceptions import ChannelError, OperationalError
 from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
@@ -23,6 +23,7 @@ from prometheus_client.metrics_core import Metric
 
 from weavegen import config, sql
 from weavegen.config import SIMULATED_MODEL
+from weavegen.database import Connection, Database
 from weavegen.errors import ModelError, TransientError
 from weavegen.pool import metrics as server_metrics
 from weavegen.pool.http import Http
@@ -50,24 +51,24 @@ READY = "weavegen_steps_ready"
 """The metric that has every queue as a label."""
 
 
-def text(conn: sa.Connection) -> str:
+def text(conn: Connection) -> str:
     """All figures in Prometheus' text format (CONTENT_TYPE). Ends the connection's transaction, and only reads.
 
-    Raises SQLAlchemy's errors if the database does not answer.
+    Raises psycopg.Error if the database does not answer.
     """
     return generate_latest(SimpleNamespace(collect=lambda: read(conn))).decode()
 
 
-def answer(engine: sa.Engine) -> tuple[int, str]:
+def answer(reader: Database) -> tuple[int, str]:
     """HTTP status and text of an answer to Prometheus."""
     try:
-        with engine.connect() as conn:
+        with reader.connect() as conn:
             return 200, text(conn)
-    except (sa.exc.DBAPIError, sa.exc.TimeoutError):
+    except psycopg.Error:
         return 503, "the database does not answer\n"
 
 
-def read(conn: sa.Connection) -> Iterator[Metric]:
+def read(conn: Connection) -> Iterator[Metric]:
     """All figures, one by one."""
     settings = config.load()
     began = time.perf_counter()
@@ -109,10 +110,10 @@ def family(
     return metric
 
 
-def database(conn: sa.Connection) -> Iterator[Metric]:
+def database(conn: Connection) -> Iterator[Metric]:
     """The figures of sql/metrics/: for each query its metrics, with a sample for each row."""
     for query in QUERIES.values():
-        rows = conn.execute(query).mappings().all()
+        rows = conn.execute(query).mappings()
         declared = re.findall(r"^-- (gauge|counter) (\w+): (.*)$", query.text, re.MULTILINE)
         for kind, name, help in declared:
             columns = {name for _, name, _ in declared}
@@ -130,7 +131,7 @@ def broker(url: str, queues: Sequence[str]) -> Iterator[Metric]:
     up = True
     try:
         options = {"socket_timeout": TIMEOUT_SECONDS}
-        with Connection(url, connect_timeout=TIMEOUT_SECONDS, transport_options=options) as connection:  # type: ignore[no-untyped-call]
+        with BrokerConnection(url, connect_timeout=TIMEOUT_SECONDS, transport_options=options) as connection:  # type: ignore[no-untyped-call]
             connection.ensure_connection(max_retries=1, interval_start=0, timeout=TIMEOUT_SECONDS)
             for queue in queues:
                 try:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-import sqlalchemy as sa
-
+from weavegen.database import Connection
 from weavegen.store import reports
 from weavegen.store.reports import JobRow
 from weavegen.store.states import JobState
@@ -63,9 +62,9 @@ class JobNow:
     """Sampled tokens per second, likewise."""
 
 
-def read_jobs(conn: sa.Connection, rates: Rates, job_id: int | None = None) -> list[JobNow]:
+def read_jobs(conn: Connection, rates: Rates, job_id: int | None = None) -> list[JobNow]:
     """One job, or all open ones, in a transaction of its own."""
-    with conn.begin():
+    with conn.transaction():
         rows = reports.jobs(conn, job_id, only_open=job_id is None)
     moment = time.monotonic()
     return [JobNow(row, *rates.now(moment, row)) for row in rows]

@@ -11,9 +11,9 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
-import sqlalchemy as sa
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
@@ -22,6 +22,7 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 
 from weavegen import sql
 from weavegen.config import SIMULATED_MODEL
+from weavegen.database import Connection, Result
 from weavegen.version import __version__
 
 BATCH_TICKS = 200
@@ -62,24 +63,29 @@ def document(spans: Sequence[ReadableSpan]) -> dict[str, Any]:
 
 
 def finished(
-    conn: sa.Connection, cursor: Cursor, job: int | None = None, limit: int = BATCH_TICKS
+    conn: Connection, cursor: Cursor, job: int | None = None, limit: int = BATCH_TICKS
 ) -> tuple[list[ReadableSpan], int, Cursor]:
     """Spans of the next ticks that ended, of one job or of all; how many ticks these are; the cursor after them."""
     after = {"at": cursor.at, "id": cursor.id, "job": job, "settled": SETTLED_SECONDS, "limit": limit}
-    ticks = sql.run(conn, "monitoring/spans/ticks", simulated=SIMULATED_MODEL, **after).all()
+    ticks = records(sql.run(conn, "monitoring/spans/ticks", simulated=SIMULATED_MODEL, **after))
     if not ticks:
         return [], 0, cursor
     columns = {"traces": "trace_id", "numbers": "number", "runs": "run"}
     keys = {name: [getattr(row, column) for row in ticks] for name, column in columns.items()}
-    rows = sql.run(conn, "monitoring/spans/steps", **keys).all()
+    rows = records(sql.run(conn, "monitoring/spans/steps", **keys))
     steps: defaultdict[tuple[int, int], list[Any]] = defaultdict(list)
     for step in rows:
         steps[step.trace_id, step.tick].append(step)
     evaluations: defaultdict[int, list[Any]] = defaultdict(list)
-    for evaluation in sql.run(conn, "monitoring/spans/evaluations", steps=[row.id for row in rows]):
+    for evaluation in records(sql.run(conn, "monitoring/spans/evaluations", steps=[row.id for row in rows])):
         evaluations[evaluation.step_id].append(evaluation)
     spans = [span for tick in ticks for span in tick_spans(tick, steps[tick.trace_id, tick.number], evaluations)]
     return spans, len(ticks), Cursor(ticks[-1].finished_at, ticks[-1].id)
+
+
+def records(result: Result) -> list[SimpleNamespace]:
+    """Rows whose columns may have a dot in their names."""
+    return [SimpleNamespace(**row) for row in result.mappings()]
 
 
 def tick_spans(tick: Any, steps: Sequence[Any], evaluations: Mapping[int, Sequence[Any]]) -> Iterator[ReadableSpan]:
@@ -142,4 +148,4 @@ def nanoseconds(at: datetime.datetime) -> int:
 
 def known(row: Any) -> dict[str, Any]:
     """The attributes of a row, as far as they are known: columns whose names have a dot."""
-    return {name: value for name, value in row._mapping.items() if "." in name and value is not None}
+    return {name: value for name, value in vars(row).items() if "." in name and value is not None}

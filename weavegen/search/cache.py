@@ -4,9 +4,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
-import sqlalchemy as sa
+from weavegen.database import Database
 
 MAX_BYTES = 192 << 20
 """Size of the cache of one database. Without the words, the index of 1,000,000 blocks takes about 40 MB."""
@@ -55,11 +54,7 @@ class Cache:
         return values
 
 
-_caches: WeakKeyDictionary[sa.Engine, Cache] = WeakKeyDictionary()
-_lock = threading.Lock()
-
-
-def cache_of(engine: sa.Engine) -> Cache:
+def cache_of(database: Database) -> Cache:
     """The cache of a database. Keys contain row ids, which differ between databases."""
-    with _lock:
-        return _caches.setdefault(engine, Cache())
+    cache: Cache = database.kept.setdefault("index", Cache())
+    return cache

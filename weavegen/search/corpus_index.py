@@ -13,13 +13,13 @@ from itertools import compress
 from typing import Any, Literal
 
 import numpy as np
-import sqlalchemy as sa
 
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.kernel.steps import Hit
 from weavegen.search import bm25, documents, index
 from weavegen.search.cache import cache_of
-from weavegen.search.documents import COLUMNS, Columns, Document, psycopg_connection
+from weavegen.search.documents import COLUMNS, Columns, Document
 from weavegen.search.index import Segment, hits_of, segment_of
 from weavegen.search.postings import MAX_COUNT, Marks, unpack
 from weavegen.trace.query import Query
@@ -87,7 +87,7 @@ class Scope:
         return marks
 
 
-def search(conn: sa.Connection, query: Query, scope: Scope, *, least_score: float, top_k: int) -> list[Hit]:
+def search(conn: Connection, query: Query, scope: Scope, *, least_score: float, top_k: int) -> list[Hit]:
     """The best `top_k` hits in a scope, best first, none below `least_score`. A hit holds one of the words."""
     corpus = Corpus(conn, query)
     segments = corpus.segments(scope)
@@ -96,7 +96,7 @@ def search(conn: sa.Connection, query: Query, scope: Scope, *, least_score: floa
     return existing(conn, hits_of(matches))[:top_k]
 
 
-def existing(conn: sa.Connection, hits: Sequence[Hit], *, lock: bool = False) -> list[Hit]:
+def existing(conn: Connection, hits: Sequence[Hit], *, lock: bool = False) -> list[Hit]:
     """The hits whose texts traces have not dropped meanwhile. With `lock` they don't until the transaction ends."""
     query = sql.load("search/existing", lock="for key share" if lock else "")
     found = set(conn.execute(query, {"ids": [hit.id for hit in hits if not hit.example]}).scalars())
@@ -106,8 +106,8 @@ def existing(conn: sa.Connection, hits: Sequence[Hit], *, lock: bool = False) ->
 class Corpus:
     """Reads, for one query, the index as one statement saw it."""
 
-    def __init__(self, conn: sa.Connection, query: Query) -> None:
-        self._conn, self._cache = conn, cache_of(conn.engine)
+    def __init__(self, conn: Connection, query: Query) -> None:
+        self._conn, self._cache = conn, cache_of(conn.database)
         self._query, self._words = query, sorted({*query.words, *query.unwanted})
         self._counts: list[Counter[str]] = []
         """Of all texts that were read as text."""
@@ -116,7 +116,7 @@ class Corpus:
         """The segments that have texts in a scope: the examples, then the blocks, the oldest first."""
         segments = []
         if scope.examples:
-            ids = sql.run(self._conn, "search/example_ids").scalars().all()
+            ids = sql.run(self._conn, "search/example_ids").scalars()
             segments.append(self._from_texts(self._texts("examples", ids), example=True))
         if scope.blocks:
             rows = sql.run(self._conn, "search/corpus_parts", max_queued=MAX_QUEUED).all()
@@ -173,7 +173,7 @@ class Corpus:
         def read(missing: list[tuple[int | None, str]]) -> Iterable[tuple[tuple[int | None, str], Any, int]]:
             columns = sorted({name for _, name in missing})
             query = sql.text("search/segment_columns").format(names=", ".join(columns))
-            with psycopg_connection(self._conn).cursor(binary=True) as cursor:
+            with self._conn.cursor(binary=True) as cursor:
                 for id, *values in cursor.execute(query, (list({id for id, _ in missing}),)):
                     for name, data in zip(columns, values, strict=True):
                         yield (id, name), np.frombuffer(data, COLUMNS[name]), len(data)
@@ -190,7 +190,7 @@ class Corpus:
         def read(missing: list[tuple[str, int | None, str]]) -> Iterable[tuple[Any, Any, int]]:
             absent = dict.fromkeys(missing)
             ids, words = [id for _, id, _ in missing], [word for _, _, word in missing]
-            with psycopg_connection(self._conn).cursor(binary=True) as cursor:
+            with self._conn.cursor(binary=True) as cursor:
                 for id, word, frequency, data in cursor.execute(sql.text("search/corpus_postings"), (ids, words)):
                     del absent["in", id, word]
                     yield ("in", id, word), unpack(data, frequency, sizes[id]), len(data)

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import psycopg
-import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.search.bm25 import word_counts
 from weavegen.trace.blocks import BlockType
 
@@ -62,7 +61,7 @@ def type_number(type: str) -> int:
     return OTHER_TYPES + list(BlockType).index(block_type)
 
 
-def read(conn: sa.Connection, ids: Sequence[int], table: Literal["blocks", "examples"] = "blocks") -> list[Document]:
+def read(conn: Connection, ids: Sequence[int], table: Literal["blocks", "examples"] = "blocks") -> list[Document]:
     """The texts with these ids, in the order of their ids. Those that do not exist any more are left out."""
     documents = []
     for *values, type, body in sql.run(conn, f"search/{table}", ids=list(ids)):
@@ -77,10 +76,3 @@ def columns(documents: Sequence[Document]) -> Columns:
         name: np.array([document[field] for document in documents], dtype)
         for field, (name, dtype) in enumerate(COLUMNS.items())
     }
-
-
-def psycopg_connection(conn: sa.Connection) -> psycopg.Connection[Any]:
-    """The connection below SQLAlchemy's, for binary transfer."""
-    connection = conn.connection.driver_connection
-    assert isinstance(connection, psycopg.Connection)
-    return connection

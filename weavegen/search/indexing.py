@@ -8,12 +8,11 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.search import documents
 from weavegen.search.bm25 import add_frequencies, average_idf
-from weavegen.search.documents import COLUMNS, RETRIEVABLE, psycopg_connection
+from weavegen.search.documents import COLUMNS, RETRIEVABLE
 from weavegen.search.postings import PostingLists, merge_postings, pack_histogram, unpack, unpack_histogram
 from weavegen.store.releases import batches
 
@@ -38,7 +37,7 @@ PostingRow = tuple[str, int, bytes]
 """(word, document frequency, packed posting)."""
 
 
-def work(conn: sa.Connection) -> bool:
+def work(conn: Connection) -> bool:
     """Make one segment. Returns False if there is none to make, or if another process is indexing.
 
     Needs a transaction of its own. It takes at most some seconds: a merge into a segment of the last level.
@@ -49,22 +48,22 @@ def work(conn: sa.Connection) -> bool:
     return merge_next(conn) or seal_next(conn)
 
 
-def delete_retired(conn: sa.Connection) -> None:
+def delete_retired(conn: Connection) -> None:
     """Delete the segments that no query reads any more."""
-    for segment in sql.run(conn, "search/delete_retired", kept=RETIRED_SECONDS).scalars().all():
+    for segment in sql.run(conn, "search/delete_retired", kept=RETIRED_SECONDS).scalars():
         sql.run(conn, "search/delete_postings", segment=segment)
 
 
 # ------------------------------------------------------------------------------------------- sealing
 
 
-def seal_next(conn: sa.Connection) -> bool:
+def seal_next(conn: Connection) -> bool:
     """Make the largest possible segment from the oldest queued blocks. Returns False if there are too few."""
     count = sql.run(conn, "search/count_queued", limit=SEGMENT_BLOCKS[MAX_SEALED_LEVEL]).scalar_one()
     level = level_for(count)
     if level is None:
         return False
-    ids = sql.run(conn, "search/take_from_queue", size=SEGMENT_BLOCKS[level]).scalars().all()
+    ids = sql.run(conn, "search/take_from_queue", size=SEGMENT_BLOCKS[level]).scalars()
     seal(conn, level, sorted(ids))
     return True
 
@@ -74,7 +73,7 @@ def level_for(waiting: int) -> int | None:
     return max((level for level in range(MAX_SEALED_LEVEL + 1) if SEGMENT_BLOCKS[level] <= waiting), default=None)
 
 
-def seal(conn: sa.Connection, level: int, ids: Sequence[int]) -> None:
+def seal(conn: Connection, level: int, ids: Sequence[int]) -> None:
     """Make a segment of the blocks with these ids that still exist."""
     columns: dict[str, list[bytes]] = {name: [] for name in COLUMNS}
 
@@ -93,24 +92,24 @@ def seal(conn: sa.Connection, level: int, ids: Sequence[int]) -> None:
         update_statistics(conn, size, {word: posting.frequency() for word, posting in postings.items()})
 
 
-def insert_segment(conn: sa.Connection, level: int, size: int, words: int, columns: dict[str, list[bytes]]) -> int:
+def insert_segment(conn: Connection, level: int, size: int, words: int, columns: dict[str, list[bytes]]) -> int:
     """Write a segment without its postings. Returns its id."""
     values = {name: b"".join(parts) for name, parts in columns.items()}
     row = sql.run(conn, "search/insert_segment", level=level, documents=size, words=words, **values)
     return int(row.scalar_one())
 
 
-def write_postings(conn: sa.Connection, segment: int, rows: Iterable[PostingRow]) -> None:
+def write_postings(conn: Connection, segment: int, rows: Iterable[PostingRow]) -> None:
     """Write a segment's postings. `rows` may use the connection between two batches."""
     for batch in batches(rows, COPY_BATCH_POSTINGS):
         statement = "copy corpus_postings (segment, word, documents, data) from stdin (format binary)"
-        with psycopg_connection(conn).cursor() as cursor, cursor.copy(statement) as copy:
+        with conn.cursor() as cursor, cursor.copy(statement) as copy:
             copy.set_types(["int8", "text", "int4", "bytea"])
             for row in batch:
                 copy.write_row((segment, *row))
 
 
-def update_statistics(conn: sa.Connection, size: int, frequencies: dict[str, int]) -> None:
+def update_statistics(conn: Connection, size: int, frequencies: dict[str, int]) -> None:
     """Add `size` new texts, whose words have these document frequencies, to the statistics of all words."""
     before = sql.run(conn, "search/statistics").one()
     words = sorted(frequencies)
@@ -125,7 +124,7 @@ def update_statistics(conn: sa.Connection, size: int, frequencies: dict[str, int
 # ------------------------------------------------------------------------------------------- merging
 
 
-def merge_next(conn: sa.Connection) -> bool:
+def merge_next(conn: Connection) -> bool:
     """Merge the oldest segments of the lowest level that has enough. Returns False if no level has."""
     row = sql.run(conn, "search/mergeable", factor=MERGE_FACTOR, last=len(SEGMENT_BLOCKS) - 1).one_or_none()
     if row is None:
@@ -136,7 +135,7 @@ def merge_next(conn: sa.Connection) -> bool:
     return True
 
 
-def merge(conn: sa.Connection, level: int, segments: Sequence[int]) -> None:
+def merge(conn: Connection, level: int, segments: Sequence[int]) -> None:
     """Make one segment from several, with their texts in the same order."""
     columns: dict[str, list[bytes]] = {name: [] for name in COLUMNS}
     offsets: dict[int, tuple[int, int]] = {}
@@ -150,9 +149,9 @@ def merge(conn: sa.Connection, level: int, segments: Sequence[int]) -> None:
     write_postings(conn, insert_segment(conn, level, size, words, columns), merged_postings(conn, offsets, size))
 
 
-def merged_postings(conn: sa.Connection, offsets: dict[int, tuple[int, int]], size: int) -> Iterator[PostingRow]:
+def merged_postings(conn: Connection, offsets: dict[int, tuple[int, int]], size: int) -> Iterator[PostingRow]:
     """The postings of several segments as those of one. `offsets`: segment -> (position of first text, size)."""
-    with psycopg_connection(conn).cursor("merged", binary=True) as cursor:
+    with conn.cursor("merged", binary=True) as cursor:
         cursor.itersize = COPY_BATCH_POSTINGS
         cursor.execute(sql.text("search/postings_of_segments"), (list(offsets),))
         for word, rows in itertools.groupby(cursor, key=lambda row: row[0]):
@@ -166,7 +165,7 @@ def merged_postings(conn: sa.Connection, offsets: dict[int, tuple[int, int]], si
 # ------------------------------------------------------------------------------------------- reindexing
 
 
-def rebuild(conn: sa.Connection, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
+def rebuild(conn: Connection, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
     """Make the index anew from all blocks, in one transaction. Queries use the old index until it commits.
 
     Calls `progress` with the number of indexed blocks and of all blocks. Returns the number of all blocks. Blocks
@@ -175,13 +174,13 @@ def rebuild(conn: sa.Connection, progress: Callable[[int, int], None] = lambda d
     sql.run(conn, "store/advisory_lock", key=ADVISORY_LOCK)
     sql.run(conn, "search/list_blocks", types=list(RETRIEVABLE))
     total = int(sql.run(conn, "search/count_listed").scalar_one())
-    old = sql.run(conn, "search/segments_in_use").scalars().all()
+    old = sql.run(conn, "search/segments_in_use").scalars()
     sql.run(conn, "search/retire", segments=old)
     sql.run(conn, "search/delete_words")
     sql.run(conn, "search/set_statistics", documents=0, spread=b"", average_idf=0.0)
     done = 0
     while (level := level_for(total - done)) is not None:
-        ids = sql.run(conn, "search/listed_blocks", first=done, end=done + SEGMENT_BLOCKS[level]).scalars().all()
+        ids = sql.run(conn, "search/listed_blocks", first=done, end=done + SEGMENT_BLOCKS[level]).scalars()
         seal(conn, level, ids)
         done += len(ids)
         while merge_next(conn):

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import sqlalchemy as sa
-
+from weavegen.database import Connection
 from weavegen.search.cache import cache_of
 from weavegen.search.index import Segment, rank_segment
 from weavegen.search.postings import PostingLists
@@ -72,7 +71,7 @@ def split(path: str, text: str) -> Iterator[tuple[Passage, str]]:
             body_lines, size = [], 0
 
 
-def passages_of(conn: sa.Connection, job_id: int) -> Passages:
+def passages_of(conn: Connection, job_id: int) -> Passages:
     """The passages of a job's documents, from the cache if the process has them there."""
     key = ("passages", job_id)
 
@@ -80,5 +79,5 @@ def passages_of(conn: sa.Connection, job_id: int) -> Passages:
         passages = Passages(documents.texts(conn, job_id))
         yield key, passages, passages.bytes
 
-    passages: Passages = cache_of(conn.engine).fetch([key], read)[key]
+    passages: Passages = cache_of(conn.database).fetch([key], read)[key]
     return passages

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.kernel.steps import Hit, Retrieve
 from weavegen.search import corpus_index, trace_index
 from weavegen.search.corpus_index import Memory, Scope
@@ -12,7 +11,7 @@ from weavegen.store.traces import job_of
 from weavegen.trace.query import parse
 
 
-def search(conn: sa.Connection, trace_id: int, step: Retrieve) -> list[Hit]:
+def search(conn: Connection, trace_id: int, step: Retrieve) -> list[Hit]:
     """The hits of a query, best first: at most `step.top_k_hits`, none below `step.least_score`.
 
     Without memory, the query searches the trace's own past and the examples, and BM25's statistics cover these:
@@ -30,7 +29,7 @@ def search(conn: sa.Connection, trace_id: int, step: Retrieve) -> list[Hit]:
     return corpus_index.search(conn, query, scope, least_score=step.least_score, top_k=step.top_k_hits)
 
 
-def save(conn: sa.Connection, trace_id: int, step_id: int, step: Retrieve, hits: Sequence[Hit]) -> None:
+def save(conn: Connection, trace_id: int, step_id: int, step: Retrieve, hits: Sequence[Hit]) -> None:
     """Record a query with its cutoff and hits, and index what it could see. The trace must be locked."""
     if step.memory is not None:
         hits = corpus_index.existing(conn, hits, lock=True)  # other traces are not locked

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.kernel.steps import Hit, Retrieve
 from weavegen.search import bm25, index
 from weavegen.search.bm25 import DfHistogram, word_counts
@@ -45,7 +45,7 @@ DOCUMENT = np.dtype([("id", "<i8"), ("length", "<u4"), ("type", "u1")])
 class Sealed:
     """The segments of a trace that end before a query's cutoff; by default none."""
 
-    conn: sa.Connection | None = None
+    conn: Connection | None = None
     trace_id: int = 0
     segments: int = 0
     end: int = 0
@@ -76,7 +76,7 @@ class Sealed:
         return sql.run(self.conn, f"search/{name}", **values).all()
 
 
-def sealed(conn: sa.Connection, trace_id: int, before: int) -> Sealed:
+def sealed(conn: Connection, trace_id: int, before: int) -> Sealed:
     """The segments of a trace below a cutoff."""
     row = sql.run(conn, "search/trace_segments", trace=trace_id, before=before).one()
     if row.segments == 0:
@@ -84,7 +84,7 @@ def sealed(conn: sa.Connection, trace_id: int, before: int) -> Sealed:
     return Sealed(conn, trace_id, row.segments, row.end, np.frombuffer(row.documents, DOCUMENT))
 
 
-def search(conn: sa.Connection, trace_id: int, query: Query, step: Retrieve) -> list[Hit]:
+def search(conn: Connection, trace_id: int, query: Query, step: Retrieve) -> list[Hit]:
     """The hits of a query, best first: at most `step.top_k_hits`, none below `step.least_score`."""
     past = sealed(conn, trace_id, step.before)
     values = {"trace": trace_id, "first": past.end, "before": step.before, "types": list(RETRIEVABLE)}
@@ -119,7 +119,7 @@ def average_idf(counts: Sequence[Counter[str]], past: Sealed, size: int) -> floa
     return bm25.average_idf(bm25.add_frequencies(past.histogram(), past.frequencies(new), new), size)
 
 
-def seal(conn: sa.Connection, trace_id: int, before: int) -> None:
+def seal(conn: Connection, trace_id: int, before: int) -> None:
     """Index the blocks below `before` in whole segments. The trace must be locked."""
     while True:
         past = sealed(conn, trace_id, before)
@@ -130,7 +130,7 @@ def seal(conn: sa.Connection, trace_id: int, before: int) -> None:
         insert_segment(conn, past, trace_id, end, sql.run(conn, "search/segment_blocks", **values, end=end).all())
 
 
-def insert_segment(conn: sa.Connection, past: Sealed, trace_id: int, end: int, rows: Sequence[Any]) -> None:
+def insert_segment(conn: Connection, past: Sealed, trace_id: int, end: int, rows: Sequence[Any]) -> None:
     """Write the segment of rows (id, type, body) that follows the sealed ones."""
     counts = [word_counts(row.body) for row in rows]
     lists = PostingLists(counts)

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.errors import UsageError
 from weavegen.search import corpus_index
 from weavegen.search.corpus_index import Scope
@@ -14,7 +13,7 @@ from weavegen.trace.query import Query, parse, restricted
 
 
 def search_texts(
-    conn: sa.Connection,
+    conn: Connection,
     text: str,
     scope: Scope,
     *,

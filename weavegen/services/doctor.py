@@ -12,10 +12,10 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
-import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
+import psycopg
 
 from weavegen.config import Config, differing, shown_settings
+from weavegen.database import Connection
 from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.pool import capabilities
 from weavegen.pool.capabilities import Capabilities
@@ -26,7 +26,7 @@ from weavegen.sandbox.providers import provider
 from weavegen.services import fleet, model_server, pool_members, postgres, processes, redis, schema
 from weavegen.services.faults import Fault, faults, service_faults
 from weavegen.store import servers, urls, workers
-from weavegen.store.session import unpooled_engine
+from weavegen.store.session import unpooled
 from weavegen.version import __version__
 
 T = TypeVar("T")
@@ -71,10 +71,10 @@ def _faults(config: Config) -> list[Fault]:
     """The faults, as far as the database answers."""
     try:
         postgres.check(config)
-        schema.check(urls.database_url(config))
-        with unpooled_engine(urls.database_url(config)).connect() as conn:
+        with unpooled(urls.database_url(config)).connect() as conn:
+            schema.check(conn)
             return faults(conn, config)
-    except (DBAPIError, UsageError):
+    except (psycopg.Error, UsageError):
         return service_faults(config)
 
 
@@ -91,9 +91,9 @@ def _settings(config: Config) -> str:
         postgres.check(config)
     mine = shown_settings(config)
     try:
-        with unpooled_engine(urls.database_url(config)).connect() as conn:
+        with unpooled(urls.database_url(config)).connect() as conn:
             found = [row for row in workers.rows(conn) if not row.silent]
-    except DBAPIError:
+    except psycopg.Error:
         raise Problem("unknown", "migrate the database with `weavegen up`") from None
     others, versions = {row.node: row.settings for row in found}, {row.version for row in found} - {__version__}
     for node, settings in others.items():
@@ -192,7 +192,8 @@ def _answering(check: Callable[[Config], None], variable: str, config: Config) -
 def _schema(config: Config) -> str:
     with _problem("unknown", "start the database first"):
         postgres.check(config)
-        current, newest = schema.current(urls.database_url(config)), schema.newest()
+        with unpooled(urls.database_url(config)).connect() as conn:
+            current, newest = schema.current(conn), schema.newest()
     detail = f"at {current or 'nothing'}, this version needs {newest or 'nothing'}"
     if current != newest:
         raise Problem(detail, "migrate it with `weavegen up`")
@@ -233,12 +234,12 @@ def _features(config: Config) -> str:
     return f"{'; '.join(lacking)} (see `weavegen pool probe`)" if lacking else "all that the servers can give"
 
 
-def _stored(config: Config, read: Callable[[sa.Connection], T], otherwise: T) -> T:
+def _stored(config: Config, read: Callable[[Connection], T], otherwise: T) -> T:
     """Return what `read` finds in the database; `otherwise` if it does not answer."""
     try:
-        with unpooled_engine(urls.database_url(config)).connect() as conn:
+        with unpooled(urls.database_url(config)).connect() as conn:
             return read(conn)
-    except (DBAPIError, UsageError):
+    except (psycopg.Error, UsageError):
         return otherwise
 
 

@@ -3,10 +3,10 @@
 import time
 
 import msgspec
-import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.config import Config
+from weavegen.database import Connection
 from weavegen.services import pool_members, processes
 from weavegen.store import servers, workers
 from weavegen.text import duration
@@ -35,13 +35,13 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """What to do."""
 
 
-def faults(conn: sa.Connection, config: Config) -> list[Fault]:
+def faults(conn: Connection, config: Config) -> list[Fault]:
     """All faults that are seen from this machine: of its services, and of workers, queues and model servers.
 
     Ends the connection's transaction.
     """
     conn.rollback()
-    with conn.begin():
+    with conn.transaction():
         found = [*worker_faults(conn), *queue_faults(conn), *server_faults(conn, config), *mcp_faults(conn)]
     return [*service_faults(config), *found]
 
@@ -70,7 +70,7 @@ def service_faults(config: Config) -> list[Fault]:
     return faults
 
 
-def worker_faults(conn: sa.Connection) -> list[Fault]:
+def worker_faults(conn: Connection) -> list[Fault]:
     """Workers that have fallen silent; or that no worker runs while traces are to be written."""
     rows = workers.rows(conn)
     found = []
@@ -84,7 +84,7 @@ def worker_faults(conn: sa.Connection) -> list[Fault]:
     return found
 
 
-def queue_faults(conn: sa.Connection) -> list[Fault]:
+def queue_faults(conn: Connection) -> list[Fault]:
     """Queues in which steps wait and that no worker serves, or not fast enough."""
     found = []
     for row in sql.run(conn, "store/waiting_queues", silent=workers.SILENT_SECONDS).all():
@@ -101,14 +101,14 @@ def queue_faults(conn: sa.Connection) -> list[Fault]:
     return found
 
 
-def mcp_faults(conn: sa.Connection) -> list[Fault]:
+def mcp_faults(conn: Connection) -> list[Fault]:
     """MCP servers that workers can't reach."""
     advice = "start it, or see what the execute workers can reach; traces that begin wait for it"
     reasons = sql.run(conn, "store/unreachable_mcp_servers", seconds=MCP_SECONDS).scalars()
     return [Fault(kind="mcp", what=why, advice=advice) for why in reasons]
 
 
-def server_faults(conn: sa.Connection, config: Config) -> list[Fault]:
+def server_faults(conn: Connection, config: Config) -> list[Fault]:
     """Model servers at which all requests fail."""
     failing = servers.failing(conn, pool_members.members(conn, config).keys)
     return [

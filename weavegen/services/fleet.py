@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 import psutil  # type: ignore[import-untyped]
+import psycopg
 from celery import Celery
-from sqlalchemy.exc import DBAPIError
 
 from weavegen import folders, sql
 from weavegen.config import PERSONAL, SECRET, Config, differing, shown_settings, stored_settings
@@ -22,7 +22,7 @@ from weavegen.sandbox import environment as environments
 from weavegen.services import model_server, postgres, processes, redis, schema, vllm
 from weavegen.services.processes import SUPERVISOR, Service
 from weavegen.store import steps, urls, workers
-from weavegen.store.session import unpooled_engine
+from weavegen.store.session import unpooled
 
 log = logging.getLogger(__name__)
 
@@ -180,12 +180,12 @@ def _give_back(config: Config, trace_ids: Sequence[int]) -> None:
     if config.database_url is None and postgres.find(config) is None:
         return
     try:
-        with unpooled_engine(urls.database_url(config)).begin() as conn:
+        with unpooled(urls.database_url(config)).begin() as conn:
             gone = [worker for worker in sql.run(conn, "store/holders_of_steps").scalars() if _gone(worker)]
             steps.give_back(conn, gone)
             workers.forget(conn, [row.process for row in workers.rows(conn) if _gone(row.process)])
             steps.unbind_hosts(conn, trace_ids)
-    except DBAPIError as error:
+    except psycopg.Error as error:
         log.warning("steps in flight can only continue when their leases expire: %s", " ".join(str(error).split()))
 
 
@@ -334,7 +334,7 @@ def start_broker(config: Config) -> bool:
     """Start the embedded Redis, and let the sweeper send all ready steps to it. Returns False if it runs."""
     if not redis.start(config):
         return False
-    with unpooled_engine(urls.database_url(config)).begin() as conn:
+    with unpooled(urls.database_url(config)).begin() as conn:
         sql.run(conn, "store/send_all_again")
     return True
 

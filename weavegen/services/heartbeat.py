@@ -6,14 +6,14 @@ import signal
 import threading
 from collections.abc import Sequence
 
-from sqlalchemy.exc import DBAPIError
+import psycopg
 
 from weavegen import folders
 from weavegen.config import Config, shown_settings
 from weavegen.errors import UsageError
 from weavegen.services import fleet, processes
 from weavegen.store import urls, workers
-from weavegen.store.session import unpooled_engine
+from weavegen.store.session import unpooled
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +27,8 @@ class Heartbeat:
     def __init__(self, config: Config, process: str, node: str, queues: Sequence[str]) -> None:
         """`process`: the worker's name in the journal. `node`: its name in Celery."""
         self.config, self.process, self.node, self.queues = config, process, node, queues
-        # Not the pooled engine: a forked child must not inherit its connections.
-        self.engine = unpooled_engine(urls.database_url(config))
+        # No pool: a forked child must not inherit its connections.
+        self.database = unpooled(urls.database_url(config))
         lock = fleet.lock_path(config)
         self.home = folders.Kept(lock) if lock.exists() else None
         self.homeless = 0
@@ -40,22 +40,22 @@ class Heartbeat:
         """Stop reporting: the worker ends."""
         self.ended.set()
         try:
-            with self.engine.begin() as conn:
+            with self.database.begin() as conn:
                 workers.forget(conn, [self.process])
-        except DBAPIError as error:
+        except psycopg.Error as error:
             log.warning("this worker stays in the table of workers for a while: %s", error)
 
     def _beat(self) -> None:
         while True:
             try:
                 self.beat()
-            except (DBAPIError, UsageError, OSError) as error:
-                log.warning("no heartbeat: %s", " ".join(str(getattr(error, "orig", error)).split()))
+            except (psycopg.Error, UsageError, OSError) as error:
+                log.warning("no heartbeat: %s", " ".join(str(error).split()))
             if self.ended.wait(workers.REPORT_SECONDS):
                 return
 
     def beat(self) -> None:
-        """Report once. Raises DBAPIError, UsageError, OSError."""
+        """Report once. Raises psycopg.Error, UsageError, OSError."""
         if self.home is not None and self.home.removed():
             self.homeless += 1
             if self.homeless == HOMELESS_BEATS:
@@ -63,7 +63,7 @@ class Heartbeat:
                 self.ended.set()
                 os.kill(os.getpid(), signal.SIGTERM)
             return
-        with self.engine.begin() as conn:
+        with self.database.begin() as conn:
             workers.report(conn, self.process, self.node, self.queues, shown_settings(self.config))
         supervisor = processes.registered(self.config).get(processes.SUPERVISOR)
         if supervisor is not None and not processes.alive(supervisor):

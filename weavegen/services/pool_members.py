@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import sqlalchemy as sa
-
 from weavegen.config import Config
+from weavegen.database import Connection
 from weavegen.errors import UsageError
 from weavegen.services import model_server
 from weavegen.store import servers
@@ -29,7 +28,7 @@ class Members:
             )
 
 
-def members(conn: sa.Connection, config: Config) -> Members:
+def members(conn: Connection, config: Config) -> Members:
     """The current members of the pool.
 
     Lent servers are not sent OPENAI_API_KEY, which belongs to the configured servers.

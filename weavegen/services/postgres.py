@@ -15,16 +15,14 @@ import msgspec
 import psutil  # type: ignore[import-untyped]
 import psycopg
 from psycopg import sql
-from sqlalchemy import make_url
-from sqlalchemy.exc import DBAPIError
 
 from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.services import processes
 from weavegen.services.processes import Service
-from weavegen.store.session import unpooled_engine
-from weavegen.store.urls import DATABASE, READER, SUPERUSER, database_url, embedded_url, sockets
+from weavegen.store.session import unpooled
+from weavegen.store.urls import DATABASE, READER, SUPERUSER, database_url, embedded_url, parts, sockets
 
 log = logging.getLogger(__name__)
 
@@ -123,19 +121,21 @@ def running(config: Config, *, create: bool = False) -> Iterator[str]:
 
 def check(config: Config) -> None:
     """Raise UsageError, in one line, if the database does not answer."""
-    url = make_url(database_url(config))
+    url = database_url(config)
     if config.database_url is None and find(config) is None:
         raise UsageError("the database is not running: start it with `weavegen up`")
     try:
-        unpooled_engine(url).connect().close()
-    except DBAPIError as error:
-        reason = " ".join(str(error.orig).split())[:300]
-        if url.password:
-            reason = reason.replace(str(url.password), "***")
+        with unpooled(url).connect():
+            pass
+    except psycopg.Error as error:
+        place = parts(url)
+        reason = " ".join(str(error).split())[:300]
+        if "password" in place:
+            reason = reason.replace(place["password"], "***")
         if config.database_url is None:
             database, advice = "the embedded database", f"see {processes.log_path(config, NAME)}"
         else:
-            database, advice = f"the database at {url.host or 'its socket'}", "check DATABASE_URL"
+            database, advice = f"the database at {place.get('host', 'its socket')}", "check DATABASE_URL"
         raise UsageError(f"{database} does not answer: {advice} ({reason})") from None
 
 

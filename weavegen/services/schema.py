@@ -3,58 +3,72 @@
 import importlib.util
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config as Alembic
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from alembic.util import CommandError
-from sqlalchemy.exc import OperationalError
+import psycopg
 
+from weavegen import sql
+from weavegen.database import Connection
 from weavegen.errors import UsageError
 from weavegen.sandbox.starting_files import FOLDERS
 from weavegen.store import examples as store
-from weavegen.store.session import unpooled_engine
+from weavegen.store.session import unpooled
 
 
-def migrate(url: str) -> None:
-    """Migrate the database at `url`. A new one begins with the examples that come with weavegen."""
-    is_new = current(url) is None
+def migrate(url: str) -> str | None:
+    """Migrate the database at `url`, and return its revision before. A new one begins with weavegen's examples."""
+    with unpooled(url).connect() as conn:
+        before = current(conn)
     upgrade(url)
-    if is_new:
+    if before is None:
         from weavegen.search import examples  # 0.4 s of imports, which other commands need not wait for
 
-        with unpooled_engine(url).begin() as connection:
-            store.load(connection, examples.read(FOLDERS["bootstraps"] / "examples"))
+        with unpooled(url).begin() as conn:
+            store.load(conn, examples.read(FOLDERS["bootstraps"] / "examples"))
+    return before
 
 
 def upgrade(url: str) -> None:
     """Migrate the database at `url` to the newest schema. Raises UsageError."""
-    settings = _alembic()
+    from alembic import command  # it imports SQLAlchemy, and other commands need not wait for it
+    from alembic.config import Config
+    from alembic.util import CommandError
+    from sqlalchemy.exc import OperationalError
+
+    settings = Config()
+    settings.set_main_option("script_location", str(migrations()).replace("%", "%%"))
     settings.attributes["url"] = url
     try:
         command.upgrade(settings, "head")
     except CommandError:
-        check(url)  # its message names the database's version
+        with unpooled(url).connect() as conn:
+            check(conn)  # its message names the database's version
         raise
     except OperationalError as error:
         reason = " ".join(str(error.orig).split())[:300]
         raise UsageError(f"the migration failed: {reason}; stop what uses the database and try again") from None
 
 
-def newest() -> str | None:
-    """Return the revision that this version of weavegen needs; None without migrations."""
-    return ScriptDirectory.from_config(_alembic()).get_current_head()
+def newest() -> str:
+    """Return the revision that this version of weavegen needs. Files of revisions begin with their numbers."""
+    return max(file.name for file in (migrations() / "versions").glob("[0-9]*_*.py")).split("_")[0]
 
 
-def current(url: str) -> str | None:
-    """Return the revision of the database at `url`; None if it was never migrated."""
-    with unpooled_engine(url).connect() as connection:
-        return MigrationContext.configure(connection).get_current_revision()
+def current(conn: Connection) -> str | None:
+    """Return the database's revision; None if it was never migrated. Ends the connection's transaction."""
+    try:
+        revision: str | None = sql.run(conn, "services/revision").scalar_one_or_none()
+    except psycopg.errors.UndefinedTable:
+        return None
+    finally:
+        conn.rollback()
+    return revision
 
 
-def check(url: str) -> None:
-    """Raise UsageError if the database has another revision than this version of weavegen needs."""
-    revision, needed = current(url), newest()
+def check(conn: Connection) -> None:
+    """Raise UsageError if the database has another revision than this version of weavegen needs.
+
+    Ends the connection's transaction.
+    """
+    revision, needed = current(conn), newest()
     if revision != needed:
         raise UsageError(
             f"the database has schema version {revision or 'none'}, this weavegen needs {needed}: "
@@ -62,10 +76,9 @@ def check(url: str) -> None:
         )
 
 
-def _alembic() -> Alembic:
+def migrations() -> Path:
+    """The folder of the package `migrations`. Raises UsageError."""
     spec = importlib.util.find_spec("migrations")
     if spec is None or spec.origin is None:
         raise UsageError("the package `migrations` is missing: install weavegen again")
-    settings = Alembic()
-    settings.set_main_option("script_location", str(Path(spec.origin).parent).replace("%", "%%"))
-    return settings
+    return Path(spec.origin).parent

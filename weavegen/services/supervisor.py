@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
-from sqlalchemy.exc import DBAPIError
+import psycopg
 
 from weavegen import config as configuration
 from weavegen import folders
@@ -108,11 +108,11 @@ class Supervisor:
                 attempts.made, attempts.due, attempts.started = attempts.made + 1, None, time.monotonic()
                 log.warning("%s has ended: restart %d", service.name, attempts.made)
                 self.restart(service)
-        except (UsageError, OSError, DBAPIError) as error:
+        except (UsageError, OSError, psycopg.Error) as error:
             log.warning("%s: %s", service.name, " ".join(str(error).split()))
 
     def restart(self, service: Service) -> None:
-        """Start a service again, as `up` does it. Raises UsageError, OSError, DBAPIError."""
+        """Start a service again, as `up` does it. Raises UsageError, OSError, psycopg.Error."""
         if service.name == postgres.NAME:
             postgres.start(self.config)
         elif service.name == redis.NAME:

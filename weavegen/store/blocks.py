@@ -4,9 +4,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.kernel.steps import Append, Hit, Reward
 from weavegen.store import examples
 from weavegen.store.jobs import content_id
@@ -15,7 +14,7 @@ from weavegen.trace.render import render_block
 
 
 def append(
-    conn: sa.Connection, trace_id: int, tick: int, drafts: Iterable[tuple[Append, Block]], steps: dict[int, int]
+    conn: Connection, trace_id: int, tick: int, drafts: Iterable[tuple[Append, Block]], steps: dict[int, int]
 ) -> int:
     """Record blocks. `steps` maps the tick's ordinals to step ids. Returns the bytes of the rendered blocks."""
     rows = []
@@ -54,7 +53,7 @@ COPIED = (
 """Columns with the value of the block's attribute of the same name."""
 
 
-def save_rewards(conn: sa.Connection, trace_id: int, tick: int, reward: Reward) -> None:
+def save_rewards(conn: Connection, trace_id: int, tick: int, reward: Reward) -> None:
     """Write a tick's reward to it, and its shares and the corrections of preferences to its blocks."""
     marks = {"reward": reward.reward, "protected": reward.protected, "not_evaluated": reward.not_evaluated}
     sql.run(conn, "store/reward_tick", trace=trace_id, tick=tick, **marks)
@@ -66,17 +65,17 @@ def save_rewards(conn: sa.Connection, trace_id: int, tick: int, reward: Reward) 
     sql.run_each(conn, "store/reward_block", rows)
 
 
-def texts(conn: sa.Connection, trace_id: int, first: int, end: int) -> list[str]:
+def texts(conn: Connection, trace_id: int, first: int, end: int) -> list[str]:
     """Rendered blocks [first, end) of a trace."""
     return list(sql.run(conn, "store/rendered_blocks", trace=trace_id, first=first, end=end).scalars())
 
 
-def messages(conn: sa.Connection, trace_id: int, first: int, end: int) -> Sequence[Any]:
+def messages(conn: Connection, trace_id: int, first: int, end: int) -> Sequence[Any]:
     """Rows (index, type, text, token_ids) of messages_of_window.sql, for the blocks [first, end) of a trace."""
     return sql.run(conn, "store/messages_of_window", trace=trace_id, first=first, end=end).all()
 
 
-def retrieved_texts(conn: sa.Connection, hits: Sequence[Hit]) -> list[tuple[BlockType, str]]:
+def retrieved_texts(conn: Connection, hits: Sequence[Hit]) -> list[tuple[BlockType, str]]:
     """Type and text of the retrieved blocks and examples, in the order of `hits`.
 
     Blocks that were dropped since, because their tick was started over, are left out.
@@ -91,7 +90,7 @@ def retrieved_texts(conn: sa.Connection, hits: Sequence[Hit]) -> list[tuple[Bloc
     return [text for text in texts if text is not None]
 
 
-def drop_from(conn: sa.Connection, trace_id: int, first: int) -> tuple[int, int]:
+def drop_from(conn: Connection, trace_id: int, first: int) -> tuple[int, int]:
     """Delete the blocks from index `first` on, and every segment of the trace's index that holds one of them.
 
     The corpus index keeps them: it checks which of its blocks exist before it answers.

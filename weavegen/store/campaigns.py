@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.errors import UsageError, required
 from weavegen.kernel.rubric import Question, Rubric
 from weavegen.kernel.selection import log_odds
@@ -28,7 +27,7 @@ LEASES = LeaseTable("campaign_batches", "batch", BatchStatus.WAITING)
 # ---------------------------------------------------------------------------------------------------- creating
 
 
-def preview(conn: sa.Connection, rubric: Rubric, over: str, ids: Sequence[int]) -> Any:
+def preview(conn: Connection, rubric: Rubric, over: str, ids: Sequence[int]) -> Any:
     """What a campaign about these blocks or candidates would ask, a row of preview_campaign.sql. Writes nothing."""
     numbers = {"all_types": list(map(str, BlockType)), "numbers": [len(rubric.about(type)) for type in BlockType]}
     query = sql.load("store/preview_campaign", texts=sql.text("store/campaign_texts"))
@@ -36,7 +35,7 @@ def preview(conn: sa.Connection, rubric: Rubric, over: str, ids: Sequence[int]) 
 
 
 def create(
-    conn: sa.Connection,
+    conn: Connection,
     name: str,
     rubric: Rubric,
     over: str,
@@ -84,7 +83,7 @@ class AnsweredItem:
     answers: tuple[tuple[Question, YesNo], ...]
 
 
-def claim(conn: sa.Connection, batch_id: int, worker: str, lease: float) -> Any:
+def claim(conn: Connection, batch_id: int, worker: str, lease: float) -> Any:
     """Claim a batch. None: another worker has it, it is done, or its campaign was stopped.
 
     Returns a row (id, trace_id, claims, rubric, model). `model` None: that of the trace's job.
@@ -92,13 +91,13 @@ def claim(conn: sa.Connection, batch_id: int, worker: str, lease: float) -> Any:
     return sql.run(conn, "store/claim_batch", batch=batch_id, worker=worker, lease=lease).one_or_none()
 
 
-def load(conn: sa.Connection, batch: Held) -> Sequence[Any]:
+def load(conn: Connection, batch: Held) -> Sequence[Any]:
     """Rows of campaign_items.sql: what still has to be asked about, in the order in which the model wrote it."""
     return sql.run(conn, "store/campaign_items", batch=batch.id).all()
 
 
 def finish(
-    conn: sa.Connection,
+    conn: Connection,
     held: Held,
     answered: Sequence[AnsweredItem],
     failures: Mapping[int, str],
@@ -130,7 +129,7 @@ def finish(
     sql.run_each(conn, "store/set_item_failure", reasons)
 
 
-def batches_to_send(conn: sa.Connection, resend: float, in_flight: int = MAX_IN_FLIGHT) -> list[tuple[int, str]]:
+def batches_to_send(conn: Connection, resend: float, in_flight: int = MAX_IN_FLIGHT) -> list[tuple[int, str]]:
     """Batches to send now as (id, label), those of the oldest campaign first. They are marked as sent.
 
     Batches that are overdue wait again first.
@@ -146,24 +145,24 @@ def batches_to_send(conn: sa.Connection, resend: float, in_flight: int = MAX_IN_
 # ------------------------------------------------------------------------------------------------------ control
 
 
-def rows(conn: sa.Connection, name: str | None = None) -> Sequence[Any]:
+def rows(conn: Connection, name: str | None = None) -> Sequence[Any]:
     """Rows of campaigns.sql: all campaigns, newest first; or one. Raises UsageError if there is no such campaign."""
     campaign = None if name is None else campaign_id(conn, name)
     return sql.run(conn, "store/campaigns", campaign=campaign).all()
 
 
-def campaign_id(conn: sa.Connection, name: str) -> int:
+def campaign_id(conn: Connection, name: str) -> int:
     """A campaign's id. Raises UsageError if there is no such campaign."""
     id = sql.run(conn, "store/campaign_id", name=name).scalar_one_or_none()
     return int(required(id, f"there is no campaign {name!r}: `weavegen rescore --list` lists them"))
 
 
-def set_state(conn: sa.Connection, name: str, state: CampaignState) -> None:
+def set_state(conn: Connection, name: str, state: CampaignState) -> None:
     """Stop a campaign, or let it go on. Raises UsageError if there is no such campaign."""
     sql.run(conn, "store/set_campaign_state", campaign=campaign_id(conn, name), state=state)
 
 
-def retry(conn: sa.Connection, name: str) -> int:
+def retry(conn: Connection, name: str) -> int:
     """Ask once more about the failed items of a campaign. Returns how many. Raises UsageError as above."""
     set_state(conn, name, CampaignState.ACTIVE)
     return int(sql.run(conn, "store/retry_campaign", name=name).scalar_one())
@@ -173,7 +172,7 @@ def retry(conn: sa.Connection, name: str) -> int:
 
 
 def save_correction(
-    conn: sa.Connection,
+    conn: Connection,
     name: str,
     fits: Sequence[Mapping[str, Any]],
     *,
@@ -190,11 +189,11 @@ def save_correction(
     sql.run_each(conn, "store/save_corrected_question", [{"correction": id, **fit} for fit in fits])
 
 
-def correction(conn: sa.Connection, name: str) -> dict[str, tuple[float, float]]:
+def correction(conn: Connection, name: str) -> dict[str, tuple[float, float]]:
     """Slope and intercept by question, as the setting `corrections` takes them. Raises UsageError."""
     rows = sql.run(conn, "store/correction", name=name).all()
     if not rows:
-        known = sql.run(conn, "store/corrections").scalars().all()
+        known = sql.run(conn, "store/corrections").scalars()
         advice = f"there are {', '.join(known)}" if known else "make one by `weavegen calibrate --fit NAME`"
         raise UsageError(f"there is no correction {name!r}: {advice}")
     return {row.question: (row.slope, row.intercept) for row in rows}

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.kernel import prompts
 from weavegen.kernel.selection import log_odds
 from weavegen.kernel.steps import Candidate, Sample, Score, Verdict, YesNo
@@ -19,7 +19,7 @@ NEXT = "next-type"
 
 
 def save(
-    conn: sa.Connection,
+    conn: Connection,
     trace_id: int,
     step_id: int,
     step: Sample,
@@ -52,7 +52,7 @@ def save(
 
 
 def load(
-    conn: sa.Connection, trace_id: int, tick: int, run: int, ordinal: int, *, tokens: bool = False, legal: bool = False
+    conn: Connection, trace_id: int, tick: int, run: int, ordinal: int, *, tokens: bool = False, legal: bool = False
 ) -> Sequence[Any]:
     """Rows of candidates_of_step.sql, by position. `tokens`: with the ids of the sampled tokens; `legal`: with the
     text cut to its legal structure.
@@ -61,7 +61,7 @@ def load(
     return sql.run(conn, "store/candidates_of_step", **place).all()
 
 
-def save_verdicts(conn: sa.Connection, candidates: Sequence[Any], verdicts: Sequence[Verdict]) -> None:
+def save_verdicts(conn: Connection, candidates: Sequence[Any], verdicts: Sequence[Verdict]) -> None:
     """Store the verdicts on candidates. A candidate is linted once."""
     rows = [
         {
@@ -76,7 +76,7 @@ def save_verdicts(conn: sa.Connection, candidates: Sequence[Any], verdicts: Sequ
 
 
 def save_scores(
-    conn: sa.Connection,
+    conn: Connection,
     trace_id: int,
     step_id: int,
     step: Score,
@@ -103,7 +103,7 @@ def save_scores(
     sql.run_each(conn, "store/save_score", rows)
 
 
-def save_prompt(conn: sa.Connection, held: Claimed, blocks: Mapping[int, Sequence[int]], **values: Any) -> None:
+def save_prompt(conn: Connection, held: Claimed, blocks: Mapping[int, Sequence[int]], **values: Any) -> None:
     """Record what the model read in a step. `values`: columns of the table prompts.
 
     `blocks`: token ids of blocks by index, some of which may be stored already.

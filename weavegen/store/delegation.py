@@ -1,9 +1,11 @@
 """Delegated traces: an agent does a task for a trace of another agent, in a trace and a job of its own."""
 
+from typing import Any
+
 import msgspec
-import sqlalchemy as sa
 
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Delegate
@@ -15,7 +17,7 @@ INHERITED = ("context", "tokens", "network", "callback_seconds", "delegates", "d
 
 
 def create(
-    conn: sa.Connection, trace_id: int, step_id: int, step: Delegate, settings: Settings
+    conn: Connection, trace_id: int, step_id: int, step: Delegate, settings: Settings
 ) -> tuple[int, TickSettings]:
     """Write a running trace for a Delegate step. Returns its id and the settings of its first tick.
 
@@ -30,14 +32,14 @@ def create(
     return called.id, TickSettings(called.revision, called.paused_seconds)
 
 
-def _job(conn: sa.Connection, caller: sa.Row[tuple[object, ...]], agent: str, settings: Settings) -> int:
+def _job(conn: Connection, caller: Any, agent: str, settings: Settings) -> int:
     """The job of the traces that a job delegates to an agent, locked. It is made if there is none."""
     defaults = Settings()
     inherited = {key: value for key in INHERITED if (value := getattr(settings, key)) != getattr(defaults, key)}
     own = inherited | settings.delegates.get(agent, {})
     model = own.pop("model", caller.asked_model)
     values = {"caller": caller.id, "agent": agent, "model": model, "seed": derive_seed(caller.seed, "delegate", agent)}
-    made = sql.run(conn, "store/insert_job_of_delegates", **values, settings=own).scalar()
+    made = sql.run(conn, "store/insert_job_of_delegates", **values, settings=own).scalar_one_or_none()
     if made is not None:
         documents.copy(conn, caller.id, made)
         return int(made)

@@ -4,9 +4,8 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.store.jobs import content_ids
 from weavegen.store.releases import batches
 
@@ -19,7 +18,7 @@ def lines(text: str) -> list[str]:
     return parts if parts[-1] else parts[:-1]
 
 
-def save(conn: sa.Connection, job_id: int, files: Mapping[str, str]) -> None:
+def save(conn: Connection, job_id: int, files: Mapping[str, str]) -> None:
     """Store texts, by path, as the documents of a job that has none yet."""
     hashes = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in files.items()}
     # In the order of their hashes, so that two jobs that are enqueued at once can't deadlock.
@@ -35,24 +34,23 @@ def save(conn: sa.Connection, job_id: int, files: Mapping[str, str]) -> None:
     sql.run_each(conn, "store/insert_job_document", documents)
 
 
-def copy(conn: sa.Connection, from_job: int, to_job: int) -> None:
+def copy(conn: Connection, from_job: int, to_job: int) -> None:
     """Let a job read the documents of another job."""
     sql.run(conn, "store/copy_documents", source=from_job, target=to_job)
 
 
-def listed(conn: sa.Connection, job_id: int) -> Sequence[Any]:
+def listed(conn: Connection, job_id: int) -> Sequence[Any]:
     """Rows (path, characters, lines) of a job's documents, by path."""
     return sql.run(conn, "store/documents", job=job_id).all()
 
 
-def text(conn: sa.Connection, job_id: int, path: str) -> str | None:
+def text(conn: Connection, job_id: int, path: str) -> str | None:
     """The text of a job's document; None: it has no document with that path."""
     text: str | None = sql.run(conn, "store/document_text", job=job_id, path=path).scalar_one_or_none()
     return text
 
 
-def texts(conn: sa.Connection, job_id: int) -> Iterator[tuple[str, str]]:
+def texts(conn: Connection, job_id: int) -> Iterator[tuple[str, str]]:
     """(path, text) of each of a job's documents, by path, streamed."""
-    options = {"yield_per": TEXTS_PER_STATEMENT}
-    for row in conn.execute(sql.load("store/document_texts"), {"job": job_id}, execution_options=options):
+    for row in conn.stream(sql.load("store/document_texts"), {"job": job_id}, TEXTS_PER_STATEMENT):
         yield row.path, row.text

@@ -4,30 +4,30 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.kernel.steps import Asserted, Evaluated, Executed, SubagentState, View
 
 
-def host(conn: sa.Connection, trace_id: int) -> str | None:
+def host(conn: Connection, trace_id: int) -> str | None:
     """The host of a trace's environment; None before it is started."""
     host: str | None = sql.run(conn, "store/host_of_trace", trace=trace_id).scalar_one_or_none()
     return host
 
 
-def opened(conn: sa.Connection, trace_id: int, host: str, pid: int, sandbox: str) -> None:
+def opened(conn: Connection, trace_id: int, host: str, pid: int, sandbox: str) -> None:
     """Record that an environment was started. A second record of the same trace replaces the first."""
     sql.run(conn, "store/environment_opened", trace=trace_id, host=host, pid=pid, sandbox=sandbox)
 
 
-def closed(conn: sa.Connection, trace_id: int) -> None:
+def closed(conn: Connection, trace_id: int) -> None:
     """Record that an environment was stopped, or found dead."""
     sql.run(conn, "store/environment_closed", trace=trace_id)
 
 
 def save_evaluations(
-    conn: sa.Connection, trace_id: int, step_id: int, tick: int, evaluations: Sequence[Evaluated]
+    conn: Connection, trace_id: int, step_id: int, tick: int, evaluations: Sequence[Evaluated]
 ) -> None:
     """Store the results of evaluation callbacks."""
     rows = [
@@ -49,7 +49,7 @@ def shown(of: Evaluated | View, *names: str) -> dict[str, Any]:
     return {name: getattr(of, name) for name in names} | {"error": error}
 
 
-def save_assertions(conn: sa.Connection, trace_id: int, step_id: int, assertions: Sequence[Asserted]) -> None:
+def save_assertions(conn: Connection, trace_id: int, step_id: int, assertions: Sequence[Asserted]) -> None:
     """Store the questions of assertions, with their answers."""
     rows = [
         {"trace": trace_id, "step": step_id, "position": position, **msgspec.structs.asdict(asserted)}
@@ -58,7 +58,7 @@ def save_assertions(conn: sa.Connection, trace_id: int, step_id: int, assertions
     sql.run_each(conn, "store/save_assertion", rows)
 
 
-def save_trials(conn: sa.Connection, trace_id: int, step_id: int, tried: Sequence[int], executed: Executed) -> None:
+def save_trials(conn: Connection, trace_id: int, step_id: int, tried: Sequence[int], executed: Executed) -> None:
     """Store what came of candidates, by their ids."""
     rows = [
         {
@@ -78,6 +78,6 @@ def save_trials(conn: sa.Connection, trace_id: int, step_id: int, tried: Sequenc
     sql.run_each(conn, "store/save_trial", rows)
 
 
-def save_subagents(conn: sa.Connection, trace_id: int, subagents: Sequence[SubagentState]) -> None:
+def save_subagents(conn: Connection, trace_id: int, subagents: Sequence[SubagentState]) -> None:
     """Store the subagents of a trace. Rows that have not changed are not written again."""
     sql.run(conn, "store/save_subagents", trace=trace_id, subagents=subagents)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.trace.blocks import BlockType
 
 
@@ -22,7 +22,7 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     body: str
 
 
-def load(conn: sa.Connection, examples: Iterable[tuple[BlockType, Example]]) -> int:
+def load(conn: Connection, examples: Iterable[tuple[BlockType, Example]]) -> int:
     """Store the examples that are new. Returns how many were new."""
     rows: list[dict[str, Any]] = [
         {
@@ -35,7 +35,7 @@ def load(conn: sa.Connection, examples: Iterable[tuple[BlockType, Example]]) -> 
     return sql.run(conn, "store/load_examples", examples=rows).rowcount
 
 
-def texts(conn: sa.Connection, ids: Iterable[int]) -> dict[int, tuple[BlockType, str]]:
+def texts(conn: Connection, ids: Iterable[int]) -> dict[int, tuple[BlockType, str]]:
     """Type and text of examples by id, rendered like blocks."""
     rendered = {}
     for row in sql.run(conn, "store/examples", ids=ids):

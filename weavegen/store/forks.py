@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.errors import required
 from weavegen.kernel import replay
 from weavegen.kernel.replay import Entry, InheritedSettings, Start
@@ -64,13 +63,13 @@ class Cut:
 # ------------------------------------------------------------------------------------------ finding the cut
 
 
-def trace(conn: sa.Connection, trace_id: int) -> Any:
+def trace(conn: Connection, trace_id: int) -> Any:
     """A trace that is to be forked, a row of forked_trace.sql. Raises UsageError if there is none."""
     row = sql.run(conn, "store/forked_trace", trace=trace_id).one_or_none()
     return required(row, f"there is no trace {trace_id}: `weavegen status JOB` lists a job's traces")
 
 
-def fork_point(conn: sa.Connection, trace_id: int) -> tuple[int, int] | None:
+def fork_point(conn: Connection, trace_id: int) -> tuple[int, int] | None:
     """The trace and the block that a fork goes on from. None: the trace is no fork.
 
     The other trace is locked, so that it does not advance, until the transaction ends.
@@ -79,7 +78,7 @@ def fork_point(conn: sa.Connection, trace_id: int) -> tuple[int, int] | None:
     return None if row is None else (row.id, row.fork_at)
 
 
-def place(conn: sa.Connection, trace: Any, at: int) -> Place | None:
+def place(conn: Connection, trace: Any, at: int) -> Place | None:
     """The tick that block `at` belongs to, or would belong to. None: the trace ended before it."""
     row = sql.run(conn, "store/fork_tick", trace=trace.id, at=at).one_or_none()
     if row is None:
@@ -88,7 +87,7 @@ def place(conn: sa.Connection, trace: Any, at: int) -> Place | None:
     return Place(row.number, row.revision, row.paused_seconds, trace_rows.start(row), rows)
 
 
-def cut(conn: sa.Connection, trace: Any, place: Place, at: int, ordinal: int, clock: float) -> Cut:
+def cut(conn: Connection, trace: Any, place: Place, at: int, ordinal: int, clock: float) -> Cut:
     """The cut before a step of a tick."""
     callers = sql.run(conn, "store/callers_of_tick", trace=trace.id, tick=place.tick).scalars()
     before = place.steps[ordinal].id if ordinal < len(place.steps) else None
@@ -98,13 +97,13 @@ def cut(conn: sa.Connection, trace: Any, place: Place, at: int, ordinal: int, cl
 # ------------------------------------------------------------------------------------------- emptied results
 
 
-def entries(conn: sa.Connection, rows: Sequence[Any]) -> list[Entry]:
+def entries(conn: Connection, rows: Sequence[Any]) -> list[Entry]:
     """The journal of a run of a tick, with the results that were emptied. Raises JournalMismatch."""
     emptied = emptied_results(conn, rows)
     return [steps.entry(row, emptied.get(row.id)) for row in rows]
 
 
-def emptied_results(conn: sa.Connection, rows: Sequence[Any]) -> dict[int, Any]:
+def emptied_results(conn: Connection, rows: Sequence[Any]) -> dict[int, Any]:
     """The results of a tick's steps that were emptied, by step, as the typed tables hold them."""
     emptied = [row for row in rows if row.status == StepStatus.DONE and row.result is None]
     if not emptied:
@@ -151,7 +150,7 @@ def _verdict(row: Any) -> Verdict:
 
 
 def enqueue(
-    conn: sa.Connection, cut: Cut, n: int, *, seed: int, values: Mapping[str, Any], name: str | None, version: str
+    conn: Connection, cut: Cut, n: int, *, seed: int, values: Mapping[str, Any], name: str | None, version: str
 ) -> tuple[int, list[int]]:
     """Write a job with `n` queued forks. Returns its id and theirs. Raises UsageError for wrong settings."""
     parent = sql.run(conn, "store/fork_parent", trace=cut.trace_id).one()
@@ -195,7 +194,7 @@ COPIES = (
 """The queries that copy what there is besides the ticks and the steps, in order."""
 
 
-def copy_prefix(conn: sa.Connection, trace_id: int, cut: Cut, settings: trace_rows.TickSettings) -> None:
+def copy_prefix(conn: Connection, trace_id: int, cut: Cut, settings: trace_rows.TickSettings) -> None:
     """Give a fork that was just started what the other trace had at the cut."""
     parent = trace(conn, cut.trace_id)
     values = {
@@ -221,7 +220,7 @@ def copy_prefix(conn: sa.Connection, trace_id: int, cut: Cut, settings: trace_ro
         environments.save_subagents(conn, trace_id, replay.decode_result("execute", last).subagents)
 
 
-def _inherit(conn: sa.Connection, trace_id: int, parent: Any, number: int, at: int) -> None:
+def _inherit(conn: Connection, trace_id: int, parent: Any, number: int, at: int) -> None:
     """Record who wrote the blocks of an open tick so far and under which settings, and fill in emptied results."""
     tick = sql.run(conn, "store/inherited_by_tick", trace=parent.id, tick=number).one()
     own = InheritedSettings(at, parent.seed, parent.lag, tick.revision)

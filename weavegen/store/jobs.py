@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.errors import Unserved, required
 from weavegen.kernel.harbor import HarborTask
 from weavegen.kernel.packages import Packages
@@ -43,7 +43,7 @@ class Order:
 
 
 def enqueue(
-    conn: sa.Connection,
+    conn: Connection,
     orders: Sequence[Order],
     *,
     template: Template | None = None,
@@ -89,18 +89,18 @@ JOB = dict.fromkeys(
 """Columns of jobs that may be left out."""
 
 
-def insert_job(conn: sa.Connection, values: dict[str, Any]) -> int:
+def insert_job(conn: Connection, values: dict[str, Any]) -> int:
     """Write a job with these columns. Returns its id."""
     return int(sql.run(conn, "store/insert_job", **JOB | values).scalar_one())
 
 
-def insert_traces(conn: sa.Connection, rows: Iterable[dict[str, Any]]) -> None:
+def insert_traces(conn: Connection, rows: Iterable[dict[str, Any]]) -> None:
     """Write queued traces with these columns, in their order."""
     for part in batches(rows, TRACES_PER_STATEMENT):
         sql.run(conn, "store/insert_traces", traces=part)
 
 
-def bootstrap_ids(conn: sa.Connection, orders: Sequence[Order]) -> dict[str, int]:
+def bootstrap_ids(conn: Connection, orders: Sequence[Order]) -> dict[str, int]:
     """Ids of bootstraps by source. New ones are written."""
     sources = {order.source: order.name for order in orders}
     hashes = {hashlib.sha256(source.encode()).hexdigest(): source for source in sources}
@@ -108,46 +108,44 @@ def bootstrap_ids(conn: sa.Connection, orders: Sequence[Order]) -> dict[str, int
     return {hashes[digest]: id for digest, id in content_ids(conn, "bootstraps", rows).items()}
 
 
-def content_ids(conn: sa.Connection, table: str, rows: Sequence[dict[str, Any]]) -> dict[str, int]:
+def content_ids(conn: Connection, table: str, rows: Sequence[dict[str, Any]]) -> dict[str, int]:
     """Ids of contents in a table, by hash. New ones are written by the query store/save_TABLE."""
     sql.run_each(conn, f"store/save_{table}", rows)
     known = conn.execute(sql.load("store/content_ids", contents=table), {"hashes": [row["sha256"] for row in rows]})
     return {row.sha256: row.id for row in known}
 
 
-def content_id(conn: sa.Connection, table: str, digest: str, **values: Any) -> int:
+def content_id(conn: Connection, table: str, digest: str, **values: Any) -> int:
     """Id of one content."""
     return content_ids(conn, table, [{"sha256": digest, **values}])[digest]
 
 
-def harbor_task_id(conn: sa.Connection, task: HarborTask, files: bytes) -> int:
+def harbor_task_id(conn: Connection, task: HarborTask, files: bytes) -> int:
     """Id of a Harbor task. A new one is written."""
     digest = hashlib.sha256(msgspec.json.encode(task) + files).hexdigest()
     values = {"name": task.name, "task": task, "metadata": task.metadata, "files": files}
     return content_id(conn, "harbor_tasks", digest, **values)
 
 
-def images_in_use(conn: sa.Connection) -> set[str]:
+def images_in_use(conn: Connection) -> set[str]:
     """The names of the Harbor tasks of open traces."""
     return set(sql.run(conn, "store/images_in_use").scalars())
 
 
-def record_template(conn: sa.Connection, job_id: int, template: Template) -> Template:
+def record_template(conn: Connection, job_id: int, template: Template) -> Template:
     """Record the template of a job's prompts. Returns the recorded one: the first stays."""
     recorded = content_id(conn, "templates", template.sha256, texts=template)
     sql.run(conn, "store/record_template", job=job_id, template=recorded)
     return msgspec.convert(sql.run(conn, "store/template_of_job", job=job_id).scalar_one(), Template)
 
 
-def lock_job(conn: sa.Connection, job_id: int) -> Any:
+def lock_job(conn: Connection, job_id: int) -> Any:
     """A job, locked against other commands: a row of lock_jobs.sql. Raises UsageError if there is no such job."""
     job = sql.run(conn, "store/lock_jobs", jobs=[job_id]).one_or_none()
     return required(job, f"there is no job {job_id}: `weavegen status` lists them")
 
 
-def set_state(
-    conn: sa.Connection, state: JobState, job_id: int | None = None, *, reason: str | None = None
-) -> list[int]:
+def set_state(conn: Connection, state: JobState, job_id: int | None = None, *, reason: str | None = None) -> list[int]:
     """Pause, drain or resume a job, or all jobs that have open traces. Returns the jobs that changed.
 
     `reason`: why weavegen does it; None: a person does.
@@ -157,7 +155,7 @@ def set_state(
     if job_id is not None:
         jobs: Sequence[Any] = [lock_job(conn, job_id)]
     else:
-        concerned = sql.run(conn, "store/jobs_to_change", state=state).scalars().all()
+        concerned = sql.run(conn, "store/jobs_to_change", state=state).scalars()
         jobs = sql.run(conn, "store/lock_jobs", jobs=concerned).all()
     changed = [job for job in jobs if job.state != state]
     ids = [job.id for job in changed]
@@ -167,7 +165,7 @@ def set_state(
     return ids
 
 
-def require_scores(conn: sa.Connection, trace_id: int) -> None:
+def require_scores(conn: Connection, trace_id: int) -> None:
     """Raise Unserved if MAX_FAILED_SCORES steps of a trace's job that score have failed and none is done.
 
     In the transaction in which one of them fails, which is thereby undone.
@@ -177,7 +175,7 @@ def require_scores(conn: sa.Connection, trace_id: int) -> None:
         raise Unserved("nothing can be scored")
 
 
-def pause_unscored(conn: sa.Connection, trace_id: int, reason: str) -> None:
+def pause_unscored(conn: Connection, trace_id: int, reason: str) -> None:
     """Pause a trace's job because nothing can be scored."""
     job_id = job_of(conn, trace_id)
     text = f"{MAX_FAILED_SCORES} steps could not score, and none could: {reason}; `weavegen resume {job_id}` goes on"
@@ -195,7 +193,7 @@ class Retuned:
     """False: the job had these settings before, and no revision was made."""
 
 
-def retune(conn: sa.Connection, job_id: int, values: dict[str, Any]) -> Retuned:
+def retune(conn: Connection, job_id: int, values: dict[str, Any]) -> Retuned:
     """Give a job other settings: a new revision, for all ticks that begin from now on. Raises UsageError.
 
     `values`: the settings to change, as in `enqueue`. Within `types`, only the named settings change.
@@ -215,13 +213,13 @@ def retune(conn: sa.Connection, job_id: int, values: dict[str, Any]) -> Retuned:
     return Retuned(revision, after, changed=True)
 
 
-def current_settings(conn: sa.Connection, job_id: int) -> dict[str, Any]:
+def current_settings(conn: Connection, job_id: int) -> dict[str, Any]:
     """The newest revision of a job's settings: those that differ from the defaults."""
     return dict(sql.run(conn, "store/current_settings", job=job_id).scalar_one())
 
 
 def retry(
-    conn: sa.Connection,
+    conn: Connection,
     chosen: Sequence[int],
     statuses: Sequence[TraceStatus],
     *,
@@ -238,7 +236,7 @@ def retry(
     jobs = {row.job_id for row in sql.run(conn, "store/matching_traces", **matching)}
     sql.run(conn, "store/lock_jobs", jobs=jobs)
     # Once more, as another command may have retried some of them before the jobs were locked.
-    matches = sql.run(conn, "store/matching_traces", **matching).scalars().all()
+    matches = sql.run(conn, "store/matching_traces", **matching).scalars()
     ids = list(sql.run(conn, "store/retriable_traces", chosen=matches).scalars()) if matches else []
     if dry_run or not ids:
         return len(matches), ids

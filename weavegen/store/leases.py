@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.errors import StepLost
 
 MAX_DELAY_SECONDS = 45.0
@@ -40,16 +39,16 @@ class LeaseTable:
     free: str
     """Status of a row that nobody holds."""
 
-    def renew(self, conn: sa.Connection, held: Sequence[tuple[int, int]], seconds: float) -> None:
+    def renew(self, conn: Connection, held: Sequence[tuple[int, int]], seconds: float) -> None:
         """Renew the leases of rows, given as (id, claims), for so many seconds."""
         self._run(conn, "renew", seconds=seconds, **_arrays(held))
 
-    def finish(self, conn: sa.Connection, held: Held, query: str, **values: Any) -> None:
+    def finish(self, conn: Connection, held: Held, query: str, **values: Any) -> None:
         """Run the query that ends a row. Raises StepLost where this worker no longer holds it."""
         if sql.run(conn, query, id=held.id, claims=held.claims, **values).rowcount != 1:
             raise StepLost(f"{self.what} {held.id}: another worker holds it, or it was cancelled")
 
-    def release(self, conn: sa.Connection, held: Held, reason: str, delay: float, *, counts: bool = True) -> None:
+    def release(self, conn: Connection, held: Held, reason: str, delay: float, *, counts: bool = True) -> None:
         """Give a row back after a transient error, to be sent again in `delay` seconds.
 
         An attempt that could not even begin does not count as a claim.
@@ -57,11 +56,11 @@ class LeaseTable:
         values = {"id": held.id, "claims": held.claims, "undone": int(not counts)}
         self._run(conn, "release", reason=reason, delay=delay, **values)
 
-    def give_back(self, conn: sa.Connection, held: Sequence[tuple[int, int]]) -> None:
+    def give_back(self, conn: Connection, held: Sequence[tuple[int, int]]) -> None:
         """Free the rows of a worker process that ends, given as (id, claims)."""
         self._run(conn, "give_back", **_arrays(held))
 
-    def _run(self, conn: sa.Connection, query: str, **values: Any) -> None:
+    def _run(self, conn: Connection, query: str, **values: Any) -> None:
         conn.execute(sql.load(f"store/lease_{query}", table=self.table, free=self.free), values)
 
 

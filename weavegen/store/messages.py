@@ -7,16 +7,15 @@ answer is kept and given again at every repetition, so a step that is done again
 from collections.abc import Sequence
 from typing import Any
 
-import sqlalchemy as sa
-
 from weavegen import sql
 from weavegen.box.mcp import MAYBE_DONE
 from weavegen.channels.exchange import Exchange
+from weavegen.database import Connection
 from weavegen.errors import required
 
 
 def exchange(
-    conn: sa.Connection, trace_id: int, step_id: int, wish: Exchange, patient: bool = False
+    conn: Connection, trace_id: int, step_id: int, wish: Exchange, patient: bool = False
 ) -> dict[str, Any] | None:
     """Do what a message tool wants of a channel, or give the answer of the first time. Returns a `Chat` answer.
 
@@ -43,7 +42,7 @@ LOST = {"error": f"the answer of the MCP server was lost on the way; {MAYBE_DONE
 
 
 def begin_call(
-    conn: sa.Connection, step_id: int, turn: int, request: dict[str, Any], *, again: bool
+    conn: Connection, step_id: int, turn: int, request: dict[str, Any], *, again: bool
 ) -> dict[str, Any] | None:
     """Record that a tool of an MCP server is to be called. None: call it now, once this is committed.
 
@@ -59,12 +58,12 @@ def begin_call(
     return dict(before.answer)
 
 
-def end_call(conn: sa.Connection, step_id: int, turn: int, answer: dict[str, Any]) -> None:
+def end_call(conn: Connection, step_id: int, turn: int, answer: dict[str, Any]) -> None:
     """Record the answer of a call, unless there is one."""
     sql.run(conn, "store/answer_exchange", step=step_id, turn=turn, answer=answer)
 
 
-def _perform(conn: sa.Connection, channel: int, wish: Exchange) -> dict[str, Any]:
+def _perform(conn: Connection, channel: int, wish: Exchange) -> dict[str, Any]:
     """Do an exchange for the first time."""
     if wish.do in ("reply", "react") and not _has_message(conn, channel, number=wish.about):
         return {"error": f"there is no message {wish.about} in this channel"}
@@ -80,12 +79,12 @@ def _perform(conn: sa.Connection, channel: int, wish: Exchange) -> dict[str, Any
     return {"values": None}
 
 
-def _has_message(conn: sa.Connection, channel: int, *, number: int | None = None, after: int | None = None) -> bool:
+def _has_message(conn: Connection, channel: int, *, number: int | None = None, after: int | None = None) -> bool:
     return bool(sql.run(conn, "store/has_message", channel=channel, number=number, after=after).scalar_one())
 
 
 def add(
-    conn: sa.Connection,
+    conn: Connection,
     channel: int,
     text: str,
     *,
@@ -98,7 +97,7 @@ def add(
     return int(sql.run(conn, "store/add_message", channel=channel, text=text, **values).scalar_one())
 
 
-def read(conn: sa.Connection, channel: int, wish: Exchange) -> list[dict[str, Any]]:
+def read(conn: Connection, channel: int, wish: Exchange) -> list[dict[str, Any]]:
     """The newest messages between the numbers `after` and `before`, oldest first, as the agent sees them."""
     bounds = {"after": wish.after, "before": wish.before, "limit": wish.limit}
     rows = sql.run(conn, "store/read_messages", channel=channel, **bounds)
@@ -108,19 +107,19 @@ def read(conn: sa.Connection, channel: int, wish: Exchange) -> list[dict[str, An
 # ------------------------------------------------------------------------------- for people in a terminal
 
 
-def end_reason(conn: sa.Connection, trace_id: int) -> str | None:
+def end_reason(conn: Connection, trace_id: int) -> str | None:
     """Why a trace is over; None while it is not. Raises UsageError if there is no such trace."""
     missing = f"there is no trace {trace_id}: `weavegen status JOB` lists those of a job"
     reason: str | None = required(sql.run(conn, "store/end_reason", trace=trace_id).one_or_none(), missing).reason
     return reason
 
 
-def channels(conn: sa.Connection, trace_id: int) -> dict[str, int]:
+def channels(conn: Connection, trace_id: int) -> dict[str, int]:
     """Ids of a trace's channels by name, in the order in which they were opened."""
     return {row.name: row.id for row in sql.run(conn, "store/channels", trace=trace_id)}
 
 
-def since(conn: sa.Connection, channel: int, number: int) -> Sequence[Any]:
+def since(conn: Connection, channel: int, number: int) -> Sequence[Any]:
     """Rows (id, kind, author, own, text, about, created_at) of the messages and reactions after this number, in order.
 
     `id` is the number in the channel, `about` that of the message which it answers or reacts to.
@@ -137,33 +136,33 @@ HOLD_SECONDS = 60.0
 """A channel whose worker fell silent for so long is given to another worker."""
 
 
-def hold_due(conn: sa.Connection, limit: int = 10) -> Sequence[Any]:
+def hold_due(conn: Connection, limit: int = 10) -> Sequence[Any]:
     """Take the channels that the bridge should look at now: rows of due_channels.sql. `look_again` gives them back."""
     return sql.run(conn, "store/due_channels", hold=HOLD_SECONDS, name=DISCORD_NAME, limit=limit).all()
 
 
-def look_again(conn: sa.Connection, channel: int, seconds: float, failure: str | None = None) -> None:
+def look_again(conn: Connection, channel: int, seconds: float, failure: str | None = None) -> None:
     """Let the bridge look at a channel again in so many seconds; with a failure, never."""
     sql.run(conn, "store/look_again", channel=channel, seconds=seconds, failure=failure)
 
 
-def postpone_all(conn: sa.Connection, seconds: float) -> None:
+def postpone_all(conn: Connection, seconds: float) -> None:
     """Let the bridge look at no channel for so many seconds, except those that workers hold."""
     sql.run(conn, "store/postpone_channels", seconds=seconds)
 
 
-def next_outgoing(conn: sa.Connection, channel: int) -> Any:
+def next_outgoing(conn: Connection, channel: int) -> Any:
     """The first message or reaction of a channel that is to be sent, as a row of next_outgoing.sql, or None."""
     return sql.run(conn, "store/next_outgoing", channel=channel).one_or_none()
 
 
-def mark_sent(conn: sa.Connection, message: int, discord_id: str | None) -> None:
+def mark_sent(conn: Connection, message: int, discord_id: str | None) -> None:
     """Record that a message was sent; without an id, that it is a reaction, or that Discord refused it."""
     sql.run(conn, "store/mark_sent", message=message, discord_id=discord_id)
 
 
 def store_received(
-    conn: sa.Connection, channel: int, discord_id: str, author: str, text: str, about: str | None = None
+    conn: Connection, channel: int, discord_id: str, author: str, text: str, about: str | None = None
 ) -> None:
     """Store a message from Discord, unless it is stored already. One without text only counts as fetched."""
     sql.run(conn, "store/lock_channel", channel=channel)

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.kernel.steps import ProgramEvaluated
 
 
-def save(conn: sa.Connection, trace_id: int, tick: int, tried: ProgramEvaluated, steps: Mapping[int, int]) -> None:
+def save(conn: Connection, trace_id: int, tick: int, tried: ProgramEvaluated, steps: Mapping[int, int]) -> None:
     """Store a program. `steps` maps the tick's ordinals to step ids.
 
     A program with this number or a higher one is replaced: it belongs to a tick that was started over since.
@@ -28,7 +28,7 @@ def save(conn: sa.Connection, trace_id: int, tick: int, tried: ProgramEvaluated,
     sql.run(conn, "store/save_program", trace=trace_id, tick=tick, candidate=candidate, **values)
 
 
-def of_trace(conn: sa.Connection, trace_id: int) -> Sequence[Any]:
+def of_trace(conn: Connection, trace_id: int) -> Sequence[Any]:
     """Rows (number, generation, island, parents, score, error, source) of a search, by number."""
     return sql.run(conn, "store/programs_of_trace", trace=trace_id).all()
 
@@ -45,7 +45,7 @@ class SearchTask:
     """Empty where the trace began with something else, such as a bootstrap file."""
 
 
-def task_of(conn: sa.Connection, trace_id: int) -> SearchTask | None:
+def task_of(conn: Connection, trace_id: int) -> SearchTask | None:
     """The task of any trace. None: there is no such trace."""
     row = sql.run(conn, "store/task_of_trace", trace=trace_id).one_or_none()
     if row is None:

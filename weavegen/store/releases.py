@@ -4,9 +4,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.errors import UsageError, required
 
 KEYS_PER_PART = 100_000
@@ -27,7 +26,7 @@ def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield batch
 
 
-def about(conn: sa.Connection, query: str, traces: Iterable[int]) -> Iterator[sa.Row[Any]]:
+def about(conn: Connection, query: str, traces: Iterable[int]) -> Iterator[Any]:
     """The rows of a query with the parameter :traces, which runs once for each TRACES_PER_QUERY of these traces."""
     for batch in batches(traces, TRACES_PER_QUERY):
         yield from sql.run(conn, query, traces=batch)
@@ -49,19 +48,19 @@ def text_columns(key: Sequence[str]) -> tuple[str, ...]:
     return next((columns for columns in TEXTS if set(columns) <= set(key)), ())
 
 
-def texts(conn: sa.Connection, columns: tuple[str, ...], trace_id: int) -> dict[int, sa.Row[Any]]:
+def texts(conn: Connection, columns: tuple[str, ...], trace_id: int) -> dict[int, Any]:
     """Rows (reward, text) of what the model wrote in a trace, by the value of one of `columns`."""
     statement = sql.load(f"store/{TEXTS.get(columns, 'release_text_of_trace')}")
     return {row.key[0]: row for row in conn.execute(statement, {"trace": trace_id})}
 
 
-def questions(conn: sa.Connection, view: str, key: Sequence[str], trace_id: int) -> dict[Key, str]:
+def questions(conn: Connection, view: str, key: Sequence[str], trace_id: int) -> dict[Key, str]:
     """The question of each row of a view with a column `question`, by key."""
     query = sql.load("store/release_questions", key=", ".join(key), view=view)
     return {tuple(row[:-1]): str(row[-1]) for row in conn.execute(query, {"trace": trace_id})}
 
 
-def tokens_of(conn: sa.Connection, traces: Sequence[int], blocks: int = 3) -> list[tuple[str, list[int]]]:
+def tokens_of(conn: Connection, traces: Sequence[int], blocks: int = 3) -> list[tuple[str, list[int]]]:
     """A few blocks of these traces, each with the token ids that the model read."""
     values = {"traces": traces[:TRACES_PER_QUERY], "blocks": blocks}
     return [(row.rendered, list(row.token_ids)) for row in sql.run(conn, "store/release_tokens", **values)]
@@ -70,7 +69,7 @@ def tokens_of(conn: sa.Connection, traces: Sequence[int], blocks: int = 3) -> li
 # -------------------------------------------------------------------------------------------------------- rows
 
 
-def require_free(conn: sa.Connection, name: str) -> None:
+def require_free(conn: Connection, name: str) -> None:
     """Raise UsageError where a release has this name."""
     if sql.run(conn, "store/release", name=name).first() is not None:
         raise UsageError(
@@ -79,7 +78,7 @@ def require_free(conn: sa.Connection, name: str) -> None:
         )
 
 
-def save(conn: sa.Connection, kept: Iterable[Key], removed: Iterable[Key], **values: Any) -> int:
+def save(conn: Connection, kept: Iterable[Key], removed: Iterable[Key], **values: Any) -> int:
     """Store a release. Returns its id.
 
     `removed`: keys of near-duplicates, each followed by the key of the row that it resembles.
@@ -92,15 +91,15 @@ def save(conn: sa.Connection, kept: Iterable[Key], removed: Iterable[Key], **val
     return release
 
 
-def load(conn: sa.Connection, name: str) -> Any:
+def load(conn: Connection, name: str) -> Any:
     """A release's row. Raises UsageError if there is no such release."""
     row = sql.run(conn, "store/release", name=name).one_or_none()
     return required(row, f"there is no release {name!r}: `weavegen release --list` lists them")
 
 
-def keys(conn: sa.Connection, release: Any) -> Iterator[Key]:
+def keys(conn: Connection, release: Any) -> Iterator[Key]:
     """The keys of the rows of a release, in order; one part is read at a time."""
-    for part in sql.run(conn, "store/parts_of_release", release=release.id).scalars().all():
+    for part in sql.run(conn, "store/parts_of_release", release=release.id).scalars():
         numbers = sql.run(conn, "store/release_keys", release=release.id, part=part).scalar_one()
         width = release.key_width
         yield from (tuple(numbers[start : start + width]) for start in range(0, len(numbers), width))

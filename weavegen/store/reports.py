@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import psycopg
-import sqlalchemy as sa
+from psycopg.rows import tuple_row
 
 from weavegen import config, sql
+from weavegen.database import Connection
 from weavegen.errors import UsageError, required
-from weavegen.store.session import reader_engine
+from weavegen.store.session import read_only
 from weavegen.store.states import TraceStatus
 from weavegen.store.urls import READER
 
@@ -82,20 +83,20 @@ class JobRow:
         return self.queued + self.running
 
 
-def jobs(conn: sa.Connection, job_id: int | None = None, limit: int = 50, *, only_open: bool = False) -> list[JobRow]:
+def jobs(conn: Connection, job_id: int | None = None, limit: int = 50, *, only_open: bool = False) -> list[JobRow]:
     """The latest jobs, newest first; or one. Raises UsageError if there is no such job.
 
     It reads all rows of their traces: half a second for a million.
     """
-    jobs = sql.run(conn, "store/listed_jobs", job=job_id, only_open=only_open, limit=limit).scalars().all()
+    jobs = sql.run(conn, "store/listed_jobs", job=job_id, only_open=only_open, limit=limit).scalars()
     rows = sql.run(conn, "store/job_rows", jobs=jobs).all()
     if job_id is not None and not rows:
         raise UsageError(f"there is no job {job_id}: `weavegen status` lists them")
     retunes = _retunes(conn, [row.id for row in rows])
-    return [JobRow(**row._mapping, retunes=retunes[row.id]) for row in rows]
+    return [JobRow(**row._asdict(), retunes=retunes[row.id]) for row in rows]
 
 
-def _retunes(conn: sa.Connection, job_ids: list[int]) -> dict[int, list[Retune]]:
+def _retunes(conn: Connection, job_ids: list[int]) -> dict[int, list[Retune]]:
     """The revisions of these jobs' settings, in order, by job."""
     retunes: dict[int, list[Retune]] = {job_id: [] for job_id in job_ids}
     before: dict[str, Any] = {}
@@ -117,7 +118,7 @@ def flat(settings: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def latest(conn: sa.Connection) -> int:
+def latest(conn: Connection) -> int:
     """Id of the newest job that people enqueued. Raises UsageError where there is none."""
     newest: int | None = sql.run(conn, "store/latest_job").scalar_one()
     return required(newest, "there is no job yet: `weavegen run bootstraps/tictactoe.py -n 8 --ticks 12` makes one")
@@ -135,7 +136,7 @@ class Troubles:
     """Steps that were claimed more than once; None: counting them took too long."""
 
 
-def limit_time(conn: sa.Connection, seconds: float) -> None:
+def limit_time(conn: Connection, seconds: float) -> None:
     """Limit the time of each statement until the transaction ends."""
     conn.execute(sql.load("store/limit_time", milliseconds=str(int(seconds * 1000))))
 
@@ -144,19 +145,17 @@ MAX_SAMPLED_TRACES = 1_000
 """Traces that the share of kept tokens is read from. In a larger job they are evenly spread over it."""
 
 
-def troubles(conn: sa.Connection, job: JobRow, seconds: float = 5.0) -> Troubles:
+def troubles(conn: Connection, job: JobRow, seconds: float = 5.0) -> Troubles:
     """What a job loses, from its blocks, candidates and steps. Slower than `jobs`; gives up after `seconds`.
 
     In a transaction of its own.
     """
     parameters = {"job": job.id, "begun": max(1, job.traces - job.queued), "most": MAX_SAMPLED_TRACES}
     try:
-        with conn.begin():
+        with conn.transaction():
             limit_time(conn, seconds)
             return Troubles(*sql.run(conn, "store/job_losses", **parameters).one())
-    except sa.exc.OperationalError as error:
-        if not isinstance(error.orig, psycopg.errors.QueryCanceled):
-            raise
+    except psycopg.errors.QueryCanceled:
         return Troubles(None, None, None)
 
 
@@ -164,7 +163,7 @@ def troubles(conn: sa.Connection, job: JobRow, seconds: float = 5.0) -> Troubles
 
 
 def traces(
-    conn: sa.Connection, job_id: int, limit: int | None = None, *, status: TraceStatus | str | None = None
+    conn: Connection, job_id: int, limit: int | None = None, *, status: TraceStatus | str | None = None
 ) -> Sequence[Any]:
     """Rows of trace_rows.sql: a job's traces, in order; or only those with one status. Reads no more than these."""
     # The status is part of the text, and ids are in the order of numbers: running traces have an index by both.
@@ -173,59 +172,54 @@ def traces(
     return conn.execute(query, {"job": job_id, "limit": limit}).all()
 
 
-def traces_by_server(conn: sa.Connection) -> dict[str, int]:
+def traces_by_server(conn: Connection) -> dict[str, int]:
     """How many running traces each model server has."""
     return {row.server: row.traces for row in sql.run(conn, "store/traces_by_server")}
 
 
-def blocks(conn: sa.Connection, trace_id: int, chunk: int = 200) -> sa.ScalarResult[str]:
+def blocks(conn: Connection, trace_id: int, chunk: int = 200) -> Generator[str]:
     """A trace's rendered blocks, in order, streamed. Raises UsageError if there is no such trace."""
     if not sql.run(conn, "store/trace_exists", trace=trace_id).scalar_one():
         raise UsageError(f"there is no trace {trace_id}: `weavegen status JOB` lists a job's traces")
     every = {"trace": trace_id, "first": 0, "end": 2**63 - 1}
-    return conn.execution_options(yield_per=chunk).execute(sql.load("store/rendered_blocks"), every).scalars()
+    return (row.rendered for row in conn.stream(sql.load("store/rendered_blocks"), every, chunk))
 
 
 # ------------------------------------------------------------------------------------------- queries of users
 
 
-def materialised(conn: sa.Connection, query: str) -> dict[str, float]:
+def materialised(conn: Connection, query: str) -> dict[str, float]:
     """Age in seconds of the rows of each materialised view that a query names."""
     named = set(re.findall(r"\w+", query))
     return {row.name: row.seconds_ago for row in sql.run(conn, "store/freshness") if row.name in named}
 
 
-def select(
-    conn: sa.Connection, query: str, seconds: float, limit: int | None
-) -> tuple[list[str], list[tuple[Any, ...]]]:
+def select(conn: Connection, query: str, seconds: float, limit: int | None) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Columns and the first `limit` rows of a user's query, as `answer` gives them. Raises UsageError."""
     with answer(conn, query, seconds) as (columns, rows):
         return columns, list(itertools.islice(rows, limit))
 
 
 @contextlib.contextmanager
-def answer(conn: sa.Connection, query: str, seconds: float) -> Iterator[tuple[list[str], Iterator[tuple[Any, ...]]]]:
+def answer(conn: Connection, query: str, seconds: float) -> Iterator[tuple[list[str], Iterator[tuple[Any, ...]]]]:
     """Columns and rows of a user's query to the database of `conn`. The rows are streamed.
 
     The query runs in a session and a read-only transaction of its own, logged in as the reader: a session that was
     only switched to that role could be switched back from inside a SELECT, by set_config. Raises UsageError, also
     while rows are read.
     """
-    engine = reader_engine(config.load(), conn.engine.url, seconds, poolclass=sa.NullPool)
+    database = read_only(config.load(), conn.database.url, seconds, keep=False)
     try:
-        with engine.connect() as own:
+        with database.connect() as own:
             _require_no_superuser(own)
-            driver = own.connection.driver_connection
-            assert isinstance(driver, psycopg.Connection)
             query = query.strip().rstrip(";")
-            columns = _columns(driver, query)
+            columns = _columns(own, query)
             # Closing the cursor cancels a query whose rows were not all read.
-            stream = cast(Generator[tuple[Any, ...], None, None], driver.cursor().stream(query))
+            stream = cast(Generator[tuple[Any, ...], None, None], own.cursor(row_factory=tuple_row).stream(query))
             with contextlib.closing(stream) as rows:
                 yield columns, rows
-    except (sa.exc.DBAPIError, psycopg.Error) as error:
-        reason = error.orig if isinstance(error, sa.exc.DBAPIError) else error
-        raise UsageError(f"the query failed: {' '.join(str(reason).split())}") from None
+    except psycopg.Error as error:
+        raise UsageError(f"the query failed: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise UsageError("the query failed: a JSON value is nested too deeply, select it as text") from None
 
@@ -239,9 +233,7 @@ def narrowed(query: str, where: str | None, rest: str = "") -> str:
     return f"{query} and (\n{'true' if where is None else where}\n)\n{rest}"
 
 
-def matching(
-    conn: sa.Connection, query: str, where: str | None, seconds: float, rest: str = ""
-) -> list[tuple[Any, ...]]:
+def matching(conn: Connection, query: str, where: str | None, seconds: float, rest: str = "") -> list[tuple[Any, ...]]:
     """All rows of a query that `narrowed` made. Raises UsageError, which names the option --where."""
     try:
         return select(conn, narrowed(query, where, rest), seconds, None)[1]
@@ -249,9 +241,9 @@ def matching(
         raise UsageError(f"--where: {error}" if where is not None else str(error)) from None
 
 
-def _columns(driver: psycopg.Connection[Any], query: str) -> list[str]:
+def _columns(conn: Connection, query: str) -> list[str]:
     """Names of a query's columns, without executing it. Raises psycopg.Error where it is not one statement."""
-    for result in (driver.pgconn.prepare(b"", query.encode()), driver.pgconn.describe_prepared(b"")):
+    for result in (conn.pgconn.prepare(b"", query.encode()), conn.pgconn.describe_prepared(b"")):
         if result.status != psycopg.pq.ExecStatus.COMMAND_OK:
             raise psycopg.errors.error_from_result(result)
     if result.nfields == 0:
@@ -259,7 +251,7 @@ def _columns(driver: psycopg.Connection[Any], query: str) -> list[str]:
     return [(result.fname(number) or b"").decode() for number in range(result.nfields)]
 
 
-def _require_no_superuser(conn: sa.Connection) -> None:
+def _require_no_superuser(conn: Connection) -> None:
     """Raise UsageError where the login is a superuser, whom a read-only transaction does not restrict.
 
     That may be DATABASE_URL's user, in a database of the user's own without WEAVEGEN_READER_URL.

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.errors import UsageError
 from weavegen.store.states import RequestStatus, TraceStatus
 from weavegen.trace.render import one_line
@@ -86,21 +85,21 @@ class Standing:
 
 
 def rows(
-    conn: sa.Connection, *, id: int | None = None, statuses: Sequence[str] | None = None, user: str | None = None
+    conn: Connection, *, id: int | None = None, statuses: Sequence[str] | None = None, user: str | None = None
 ) -> list[RequestRow]:
     """Requests, by id."""
     parameters = {"id": id, "statuses": None if statuses is None else list(map(str, statuses)), "user": user}
     return [RequestRow(**row) for row in sql.run(conn, "store/requests", **parameters).mappings()]
 
 
-def load(conn: sa.Connection, id: int) -> RequestRow:
+def load(conn: Connection, id: int) -> RequestRow:
     """One request. Raises UsageError if there is none with this id."""
     for row in rows(conn, id=id):
         return row
     raise UsageError(f"there is no request {id}: `weavegen request list` lists them")
 
 
-def changes(conn: sa.Connection, id: int) -> list[Change]:
+def changes(conn: Connection, id: int) -> list[Change]:
     """All changes of a request, in order."""
     return [Change(*row) for row in sql.run(conn, "store/request_changes", request=id)]
 
@@ -108,7 +107,7 @@ def changes(conn: sa.Connection, id: int) -> list[Change]:
 # ---------------------------------------------------------------------------------------------------- changing
 
 
-def insert(conn: sa.Connection, spec: RequestSpec, user: str) -> int:
+def insert(conn: Connection, spec: RequestSpec, user: str) -> int:
     """Write a request that no trace works on yet. Returns its id."""
     values = asdict(spec)
     id = int(sql.run(conn, "store/insert_request", user=user, **values).scalar_one())
@@ -116,12 +115,12 @@ def insert(conn: sa.Connection, spec: RequestSpec, user: str) -> int:
     return id
 
 
-def attach(conn: sa.Connection, id: int, trace_id: int) -> None:
+def attach(conn: Connection, id: int, trace_id: int) -> None:
     """Record that this trace works on a request."""
     sql.run(conn, "store/attach_request", request=id, trace=trace_id)
 
 
-def lock_open(conn: sa.Connection, id: int) -> RequestRow:
+def lock_open(conn: Connection, id: int) -> RequestRow:
     """A request with its current status, locked until the transaction ends. Raises UsageError if it is over."""
     sql.run(conn, "store/lock_request", request=id)
     follow_traces(conn, id)
@@ -131,7 +130,7 @@ def lock_open(conn: sa.Connection, id: int) -> RequestRow:
     return row
 
 
-def change(conn: sa.Connection, row: RequestRow, spec: RequestSpec, reason: str) -> None:
+def change(conn: Connection, row: RequestRow, spec: RequestSpec, reason: str) -> None:
     """Record that the user asks for something else. The trace reads it at its next stage."""
     values = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(spec).items()}
     changed = {name: value for name, value in values.items() if value != getattr(row, name)}
@@ -140,7 +139,7 @@ def change(conn: sa.Connection, row: RequestRow, spec: RequestSpec, reason: str)
 
 
 def set_status(
-    conn: sa.Connection, row: RequestRow, status: RequestStatus, reason: str, result: str | None = None, **values: Any
+    conn: Connection, row: RequestRow, status: RequestStatus, reason: str, result: str | None = None, **values: Any
 ) -> None:
     """Give a locked request another status. Raises ValueError where SUCCESSORS does not allow it.
 
@@ -154,7 +153,7 @@ def set_status(
     _record(conn, row.id, status, reason, **values)
 
 
-def follow_traces(conn: sa.Connection, id: int | None = None) -> int:
+def follow_traces(conn: Connection, id: int | None = None) -> int:
     """Give requests the status that follows from their traces; `id`: only this one. Returns how many changed.
 
     Statuses that nobody saw in between are recorded too, with the times at which they began.
@@ -201,7 +200,7 @@ def standing(row: Any) -> Standing:
 
 
 def _record(
-    conn: sa.Connection,
+    conn: Connection,
     id: int,
     status: RequestStatus,
     reason: str,

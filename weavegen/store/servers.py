@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.errors import UsageError
 from weavegen.store import reports
 from weavegen.store.traces import SERVER_LOCK
@@ -48,28 +47,28 @@ class ServerHealth:
         return "see the server's log, or use another server"
 
 
-def health(conn: sa.Connection, urls: Collection[str]) -> list[ServerHealth]:
+def health(conn: Connection, urls: Collection[str]) -> list[ServerHealth]:
     """The servers among `urls` at which requests failed, now or earlier."""
     rows = sql.run(conn, "store/server_health", urls=list(urls))
     return [ServerHealth(**row) for row in rows.mappings()]
 
 
-def failing(conn: sa.Connection, urls: Collection[str]) -> list[ServerHealth]:
+def failing(conn: Connection, urls: Collection[str]) -> list[ServerHealth]:
     """The servers among `urls` at which all requests fail just now. If it is all of them, the pool fails."""
     return [server for server in health(conn, urls) if server.failing]
 
 
-def record_answer(conn: sa.Connection, url: str) -> None:
+def record_answer(conn: Connection, url: str) -> None:
     """Record that a server answered a request of a step."""
     sql.run(conn, "store/server_answered", url=url)
 
 
-def record_errors(conn: sa.Connection, url: str, kind: str, errors: int, since_ok: int, error: str, age: float) -> None:
+def record_errors(conn: Connection, url: str, kind: str, errors: int, since_ok: int, error: str, age: float) -> None:
     """Add failed requests to a server. `since_ok`: those after its last answer. `age`: seconds since the last one."""
     sql.run(conn, "store/server_failed", url=url, kind=kind, errors=errors, since_ok=since_ok, error=error, age=age)
 
 
-def servers(conn: sa.Connection, *, gone: bool = False) -> Sequence[Any]:
+def servers(conn: Connection, *, gone: bool = False) -> Sequence[Any]:
     """Rows (url, owner, model, added_at, removed_at) of the servers that people lend, in the order of joining.
 
     With `gone` also those that have left. `model` is the one that a server had when it was added.
@@ -78,7 +77,7 @@ def servers(conn: sa.Connection, *, gone: bool = False) -> Sequence[Any]:
 
 
 def add(
-    conn: sa.Connection,
+    conn: Connection,
     url: str,
     owner: str,
     model: str,
@@ -104,7 +103,7 @@ def add(
     return moved
 
 
-def remove(conn: sa.Connection, url: str) -> int:
+def remove(conn: Connection, url: str) -> int:
     """Take a server out of the pool. Returns how many running traces it had. Raises UsageError."""
     if sql.run(conn, "store/remove_server", url=url).rowcount != 1:
         raise UsageError(f"{url} was not added to the pool: `weavegen pool list` shows what was")
@@ -120,7 +119,7 @@ GROUPS = {
 """Groups of `weavegen pool usage`, with their columns of the view pool_usage."""
 
 
-def usage(conn: sa.Connection, by: str) -> list[dict[str, Any]]:
+def usage(conn: Connection, by: str) -> list[dict[str, Any]]:
     """Sums over the ledger, a row for each value of `by`, one of GROUPS. The most prompt tokens come first."""
     query = sql.load("store/pool_usage", columns=", ".join(GROUPS[by]))
-    return [dict(row) for row in conn.execute(query).mappings()]
+    return conn.execute(query).mappings()

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.errors import EnvironmentFailure, ModelError, RolloutError
 from weavegen.kernel import replay
 from weavegen.kernel.steps import (
@@ -43,7 +42,7 @@ class Message:
 
 
 def insert_ready(
-    conn: sa.Connection,
+    conn: Connection,
     trace_id: int,
     tick: int,
     run: int,
@@ -95,7 +94,7 @@ class Claimed:
     """How many ticks of the trace were started over so far."""
 
 
-def claim(conn: sa.Connection, step_id: int, worker: str, lease: float) -> Claimed | None:
+def claim(conn: Connection, step_id: int, worker: str, lease: float) -> Claimed | None:
     """Claim a step. None: it is not ready, its trace is not running, or its job is paused.
 
     Raises JournalMismatch where this version can't read the step. The step is claimed nevertheless.
@@ -108,13 +107,13 @@ def claim(conn: sa.Connection, step_id: int, worker: str, lease: float) -> Claim
     return Claimed(*numbers, step, row.server, row.revision, row.restarts)
 
 
-def finish(conn: sa.Connection, held: Claimed, status: StepStatus, **values: Any) -> None:
+def finish(conn: Connection, held: Claimed, status: StepStatus, **values: Any) -> None:
     """Store the result of a step. Raises StepLost where this worker no longer holds it."""
     own = {name: values.get(name) for name in RESULTS}
     LEASES.finish(conn, held, "store/finish_step", status=status, **own)
 
 
-def overdue(conn: sa.Connection, resend: float, limit: int = 1000) -> list[Message]:
+def overdue(conn: Connection, resend: float, limit: int = 1000) -> list[Message]:
     """Steps to send again: those whose lease expired, and those that no worker claimed for `resend` seconds.
 
     Steps of paused jobs wait until `resume`.
@@ -123,19 +122,19 @@ def overdue(conn: sa.Connection, resend: float, limit: int = 1000) -> list[Messa
     return [Message(*row) for row in sql.run(conn, "store/overdue_steps", resend=resend, never=never, limit=limit)]
 
 
-def tell_waiting(conn: sa.Connection, reasons: Mapping[tuple[int, int], str]) -> None:
+def tell_waiting(conn: Connection, reasons: Mapping[tuple[int, int], str]) -> None:
     """Say on running steps, given as (id, claims), why they wait."""
     ids, claims = [id for id, _ in reasons], [claims for _, claims in reasons]
     sql.run(conn, "store/steps_wait", ids=ids, claims=claims, failures=list(reasons.values()))
 
 
-def give_back(conn: sa.Connection, workers: Sequence[str] | None = None) -> int:
+def give_back(conn: Connection, workers: Sequence[str] | None = None) -> int:
     """Free the steps of worker processes that are gone; None: of all. Returns how many."""
     gone = None if workers is None else list(workers)
     return sql.run(conn, "store/give_back_steps", workers=gone, waits=list(WAITS)).rowcount
 
 
-def unbind_hosts(conn: sa.Connection, trace_ids: Sequence[int] | None = None) -> None:
+def unbind_hosts(conn: Connection, trace_ids: Sequence[int] | None = None) -> None:
     """Let any host rebuild the environments of these traces, or of all, which were stopped on purpose.
 
     Their rows are deleted, for a row that stays counts as a death.
@@ -145,7 +144,7 @@ def unbind_hosts(conn: sa.Connection, trace_ids: Sequence[int] | None = None) ->
     sql.run(conn, "store/unbind_hosts", traces=traces)
 
 
-def void(conn: sa.Connection, trace_ids: Sequence[int], tick: int | None = None) -> None:
+def void(conn: Connection, trace_ids: Sequence[int], tick: int | None = None) -> None:
     """Withdraw the open steps of these traces, or only those of one tick."""
     sql.run(conn, "store/withdraw_steps", traces=list(trace_ids), tick=tick)
 
@@ -153,14 +152,14 @@ def void(conn: sa.Connection, trace_ids: Sequence[int], tick: int | None = None)
 # ---------------------------------------------------------------------------------- steps that no worker claims
 
 
-def end_returned_delegates(conn: sa.Connection) -> None:
+def end_returned_delegates(conn: Connection) -> None:
     """End the steps that wait for traces which are over by now, with what these returned."""
     for row in sql.run(conn, "store/returned_delegates").all():
         result = Delegated(trace=row.trace, returned=row.returned, error=row.error)
         sql.run(conn, "store/end_step", step=row.id, result=result)
 
 
-def answer(conn: sa.Connection, trace_id: int, text: str) -> bool:
+def answer(conn: Connection, trace_id: int, text: str) -> bool:
     """End the step in which a trace waits for a person, with their answer. False: there is no such step."""
     result = HumanAnswer(text=text)
     return sql.run(conn, "store/end_steps_of_kind", trace=trace_id, kind="await", tick=None, result=result).rowcount > 0
@@ -169,13 +168,13 @@ def answer(conn: sa.Connection, trace_id: int, text: str) -> bool:
 # -------------------------------------------------------------------------------------------- reading the journal
 
 
-def load(conn: sa.Connection, trace_id: int, tick: int, run: int) -> tuple[list[replay.Entry], dict[int, int]]:
+def load(conn: Connection, trace_id: int, tick: int, run: int) -> tuple[list[replay.Entry], dict[int, int]]:
     """A tick's journal, in order, and its step ids by ordinal."""
     rows = tick_rows(conn, trace_id, tick, run)
     return [entry(row) for row in rows], {ordinal: row.id for ordinal, row in enumerate(rows)}
 
 
-def tick_rows(conn: sa.Connection, trace_id: int, tick: int, run: int) -> Sequence[Any]:
+def tick_rows(conn: Connection, trace_id: int, tick: int, run: int) -> Sequence[Any]:
     """Rows of tick_steps.sql."""
     return sql.run(conn, "store/tick_steps", trace=trace_id, tick=tick, run=run).all()
 
@@ -192,12 +191,12 @@ def entry(row: Any, emptied: Any = None) -> replay.Entry:
     return replay.Entry(step)
 
 
-def trace_of(conn: sa.Connection, step_id: int) -> int:
+def trace_of(conn: Connection, step_id: int) -> int:
     """The trace of a step, also of one that can't be decoded."""
     return int(sql.run(conn, "store/trace_of_step", step=step_id).scalar_one())
 
 
-def executed(conn: sa.Connection, trace_id: int) -> list[tuple[int, Execute, Executed, Any]]:
+def executed(conn: Connection, trace_id: int) -> list[tuple[int, Execute, Executed, Any]]:
     """(id, step, result, when it was claimed) of a trace's finished Execute steps, in the order in which they ran."""
     found = []
     for row in sql.run(conn, "store/executed_steps", trace=trace_id):
@@ -207,17 +206,17 @@ def executed(conn: sa.Connection, trace_id: int) -> list[tuple[int, Execute, Exe
     return found
 
 
-def listed_tools(conn: sa.Connection, trace_id: int) -> Any:
+def listed_tools(conn: Connection, trace_id: int) -> Any:
     """The tools of the MCP servers as the trace's first tick listed them; None: it did not."""
     return sql.run(conn, "store/listed_tools", trace=trace_id).scalar_one_or_none()
 
 
-def last_evaluated(conn: sa.Connection, trace_id: int, step_id: int) -> Executed | None:
+def last_evaluated(conn: Connection, trace_id: int, step_id: int) -> Executed | None:
     """The result of the newest evaluate step of the trace's main subagent before a step; None if there is none."""
     row = sql.run(conn, "store/last_evaluated", trace=trace_id, step=step_id).one_or_none()
     return None if row is None else replay.decode_result("execute", row.result)
 
 
-def forget_results(conn: sa.Connection, trace_id: int, tick: int) -> None:
+def forget_results(conn: Connection, trace_id: int, tick: int) -> None:
     """Empty the results of a finished tick. It is not replayed again, and the typed tables hold the values."""
     sql.run(conn, "store/forget_results", trace=trace_id, tick=tick, kinds=COPIED)

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.kernel.steps import ToolCalled, ToolSaved
 
 
-def save(conn: sa.Connection, trace_id: int, made: ToolSaved) -> int:
+def save(conn: Connection, trace_id: int, made: ToolSaved) -> int:
     """Store a tool, or a new version of a tool. Returns the version's number.
 
     The source of the newest version makes no new version: a tick that is started over saves its tools again.
@@ -27,16 +26,16 @@ def save(conn: sa.Connection, trace_id: int, made: ToolSaved) -> int:
     return version
 
 
-def count_use(conn: sa.Connection, trace_id: int, use: ToolCalled) -> None:
+def count_use(conn: Connection, trace_id: int, use: ToolCalled) -> None:
     """Record a call of a tool."""
     sql.run(conn, "store/count_tool_use", trace=trace_id, name=use.name, version=use.version, success=use.success)
 
 
-def rows(conn: sa.Connection, names: Sequence[str] | None = None) -> Sequence[Any]:
+def rows(conn: Connection, names: Sequence[str] | None = None) -> Sequence[Any]:
     """Rows of tools.sql, in the order in which the tools were first made. `names` None: all."""
     return sql.run(conn, "store/tools", names=None if names is None else list(names)).all()
 
 
-def versions(conn: sa.Connection, name: str) -> Sequence[Any]:
+def versions(conn: Connection, name: str) -> Sequence[Any]:
     """All versions of a tool, in order: rows of tool_versions.sql; none where there is no such tool."""
     return sql.run(conn, "store/tool_versions", name=name).all()

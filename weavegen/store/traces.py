@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 
 from weavegen import sql
+from weavegen.database import Connection, Result
 from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel.harbor import HarborTask
 from weavegen.kernel.mcp import McpServer
@@ -65,7 +65,7 @@ class TraceSpec:
         return self.judge != self.model
 
 
-def spec(conn: sa.Connection, trace_id: int, revision: int) -> TraceSpec:
+def spec(conn: Connection, trace_id: int, revision: int) -> TraceSpec:
     """Read a trace's unchanging part. Raises RolloutError where this version can't read its job's settings."""
     row = sql.run(conn, "store/trace_spec", trace=trace_id, revision=revision).one()
     try:
@@ -98,18 +98,18 @@ class LockedTrace:
     sampled_tokens: int
 
 
-def lock(conn: sa.Connection, trace_id: int) -> LockedTrace:
+def lock(conn: Connection, trace_id: int) -> LockedTrace:
     """A trace's row, locked until the transaction ends: a trace advances in one place at a time."""
     return LockedTrace(*sql.run(conn, "store/lock_trace", trace=trace_id).one())
 
 
-def job_of(conn: sa.Connection, trace_id: int) -> int:
+def job_of(conn: Connection, trace_id: int) -> int:
     """The job of a trace."""
     return int(sql.run(conn, "store/job_of_trace", trace=trace_id).scalar_one())
 
 
 def finish(
-    conn: sa.Connection,
+    conn: Connection,
     trace_id: int,
     status: TraceStatus,
     detail: str,
@@ -125,9 +125,7 @@ def finish(
     event(conn, trace_id, status, detail)
 
 
-def assign_server(
-    conn: sa.Connection, trace_id: int, urls: Sequence[str], choose: Callable[[dict[str, int]], str]
-) -> str:
+def assign_server(conn: Connection, trace_id: int, urls: Sequence[str], choose: Callable[[dict[str, int]], str]) -> str:
     """The model server of a trace: the one that it has, if `urls` has it, else the one that `choose` returns.
 
     `choose` gets the number of running traces by server.
@@ -141,7 +139,7 @@ def assign_server(
     return server
 
 
-def event(conn: sa.Connection, trace_id: int, kind: str, detail: str | None = None) -> None:
+def event(conn: Connection, trace_id: int, kind: str, detail: str | None = None) -> None:
     """Add a line to a trace's history."""
     sql.run(conn, "store/add_event", trace=trace_id, kind=kind, detail=detail)
 
@@ -186,7 +184,7 @@ class OpenTick:
         return self.newest_settings.paused_seconds - self.settings.paused_seconds
 
 
-def open_tick(conn: sa.Connection, trace: LockedTrace) -> OpenTick:
+def open_tick(conn: Connection, trace: LockedTrace) -> OpenTick:
     """The open tick of a locked trace; where subagents wait for subagents, the innermost one's."""
     # Not part of LOCK: a statement that waited for the lock would see these rows as they were before the wait.
     row = sql.run(conn, "store/open_tick", trace=trace.id).one()
@@ -205,7 +203,7 @@ def start(row: Any) -> Start:
 
 
 def begin_tick(
-    conn: sa.Connection, trace_id: int, number: int, terms: TickSettings, *, subagent: str = "main", **values: Any
+    conn: Connection, trace_id: int, number: int, terms: TickSettings, *, subagent: str = "main", **values: Any
 ) -> None:
     """Open the next tick. Its clock starts now, less the lag of the trace's clock.
 
@@ -221,17 +219,17 @@ MAX_REPEATS = 16
 """Ticks to look back for repetitions."""
 
 
-def repeats(conn: sa.Connection, trace_id: int, subagent: str) -> int:
+def repeats(conn: Connection, trace_id: int, subagent: str) -> int:
     """How many of a subagent's last ticks in a row had the same actions and the same outcomes."""
     parameters = {"trace": trace_id, "subagent": subagent, "most": MAX_REPEATS}
-    texts = sql.run(conn, "store/latest_actions_and_outcomes", **parameters).scalars().all()
+    texts = sql.run(conn, "store/latest_actions_and_outcomes", **parameters).scalars()
     return len(list(itertools.takewhile(lambda text: text == texts[0], texts)))
 
 
 # ------------------------------------------------------------------------------------------ starting and stopping
 
 
-def to_start(conn: sa.Connection, max_active: int, at_most: int = 16) -> list[tuple[int, TickSettings]]:
+def to_start(conn: Connection, max_active: int, at_most: int = 16) -> list[tuple[int, TickSettings]]:
     """Queued traces that start now, marked as running: at most `at_most`, and `max_active` running in all.
 
     Each free place goes to the job with the fewest running traces. Jobs that are paused or draining start none.
@@ -243,26 +241,26 @@ def to_start(conn: sa.Connection, max_active: int, at_most: int = 16) -> list[tu
     return [(row.id, TickSettings(row.revision, row.paused_seconds)) for row in sorted(rows)]
 
 
-def stuck(conn: sa.Connection) -> Sequence[int]:
+def stuck(conn: Connection) -> Sequence[int]:
     """Running traces without an open step, which must advance: an advance failed, or the step is done.
 
     Traces of paused jobs are left out.
     """
-    return sql.run(conn, "store/stuck_traces").scalars().all()
+    return sql.run(conn, "store/stuck_traces").scalars()
 
 
-def cancel_abandoned(conn: sa.Connection) -> None:
+def cancel_abandoned(conn: Connection) -> None:
     """Cancel delegated traces whose callers no longer wait: these failed, were cancelled, or started over."""
     _void_cancelled(conn, sql.run(conn, "store/cancel_abandoned"))
 
 
-def cancel(conn: sa.Connection, job_id: int) -> int:
+def cancel(conn: Connection, job_id: int) -> int:
     """Cancel a job's queued and running traces. What they wrote stays. Returns how many."""
     return _void_cancelled(conn, sql.run(conn, "store/cancel_job", job=job_id))
 
 
-def _void_cancelled(conn: sa.Connection, cancelled: sa.CursorResult[Any]) -> int:
-    ids = cancelled.scalars().all()
+def _void_cancelled(conn: Connection, cancelled: Result) -> int:
+    ids = cancelled.scalars()
     # In a statement of its own: the first may have waited for a trace that was just advancing, and only a later
     # snapshot sees the steps that this has inserted.
     steps.void(conn, ids)

@@ -1,10 +1,11 @@
-"""Which database weavegen uses: URLs as SQLAlchemy takes them. Pure: nothing is connected to."""
+"""Which database weavegen uses: URLs as PostgreSQL's own clients take them. Pure: nothing is connected to."""
 
+import re
 from pathlib import Path
 from urllib.parse import quote
 
-from sqlalchemy import URL, make_url
-from sqlalchemy.exc import ArgumentError
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from weavegen.config import Config
 from weavegen.errors import UsageError
@@ -14,28 +15,36 @@ SUPERUSER = "weavegen"
 """Superuser of the embedded server."""
 READER = "weavegen_reader"
 """The role of `weavegen sql`. The first migration grants what it may read."""
+SCHEME = re.compile(r"^(\w+)(\+\w+)?(?=://)")
+"""Other programs' URLs name a driver too: postgresql+psycopg://..."""
 
 
 def database_url(config: Config) -> str:
-    """URL of the database, with the driver psycopg 3. Raises UsageError where DATABASE_URL is invalid."""
+    """URL of the database. Raises UsageError where DATABASE_URL is invalid."""
     if config.database_url is None:
         return embedded_url(config, DATABASE)
-    return _parse("DATABASE_URL", config.database_url).render_as_string(hide_password=False)
+    return _checked("DATABASE_URL", config.database_url)
 
 
-def reader_url(config: Config, url: URL) -> URL:
+def reader_url(config: Config, url: str) -> str:
     """URL of the database at `url` for a login that can only read. Raises UsageError.
 
     Returns `url` itself for a database of the user's own where WEAVEGEN_READER_URL is not set.
     """
-    if url.username == SUPERUSER and url.query.get("host") == str(sockets(config)):
-        return url.set(username=READER)
-    return url if config.reader_url is None else _parse("WEAVEGEN_READER_URL", config.reader_url)
+    place = parts(url)
+    if place.get("user") == SUPERUSER and place.get("host") == str(sockets(config)):
+        return embedded_url(config, str(place["dbname"]), READER)
+    return url if config.reader_url is None else _checked("WEAVEGEN_READER_URL", config.reader_url)
 
 
-def embedded_url(config: Config, database: str) -> str:
-    """URL of a database of the embedded server. Without `+psycopg`, psql takes it too."""
-    return f"postgresql+psycopg://{SUPERUSER}@/{database}?host={quote(str(sockets(config)), safe='/')}"
+def embedded_url(config: Config, database: str, user: str = SUPERUSER) -> str:
+    """URL of a database of the embedded server."""
+    return f"postgresql://{user}@/{database}?host={quote(str(sockets(config)), safe='/')}"
+
+
+def parts(url: str) -> dict[str, str]:
+    """What a URL says, by libpq's names: user, password, host, dbname and others."""
+    return {name: str(value) for name, value in conninfo_to_dict(url).items()}
 
 
 def sockets(config: Config) -> Path:
@@ -46,11 +55,13 @@ def sockets(config: Config) -> Path:
     return folder
 
 
-def _parse(variable: str, text: str) -> URL:
+def _checked(variable: str, text: str) -> str:
+    if (scheme := SCHEME.match(text)) is not None and scheme[1] not in ("postgresql", "postgres"):
+        raise UsageError(f"{variable} names {scheme[1]}: weavegen needs PostgreSQL, postgresql://...")
+    url = SCHEME.sub("postgresql", text)
     try:
-        url = make_url(text)
-    except (ArgumentError, ValueError):
-        raise UsageError(f"{variable} can't be read: give postgresql://user:password@host:port/name") from None
-    if url.get_backend_name() not in ("postgresql", "postgres"):
-        raise UsageError(f"{variable} names {url.get_backend_name()}: weavegen needs PostgreSQL, postgresql://...")
-    return url.set(drivername="postgresql+psycopg")
+        if scheme is not None and re.fullmatch(r"[\d,]*", parts(url).get("port", "")):
+            return url
+    except psycopg.ProgrammingError:
+        pass
+    raise UsageError(f"{variable} can't be read: give postgresql://user:password@host:port/name")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
-import sqlalchemy as sa
+import psycopg
 import uvicorn
 from starlette.applications import Starlette
 from starlette.convertors import StringConvertor, register_url_convertor
@@ -18,9 +18,10 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from weavegen.config import Config
+from weavegen.database import Database
 from weavegen.errors import UsageError
 from weavegen.http_server import Server as HttpServer
-from weavegen.store.session import reader_engine
+from weavegen.store.session import read_only
 from weavegen.viewer.chat import Chat
 from weavegen.viewer.guard import LOCAL, Guard
 from weavegen.viewer.live import NO_DATABASE, UNAVAILABLE, Events
@@ -42,21 +43,20 @@ class RowConvertor(StringConvertor):
 register_url_convertor("row", RowConvertor())
 
 
-def reader(config: Config, url: str) -> sa.Engine:
+def reader(config: Config, url: str) -> Database:
     """Read-only connections to the database at `url`. Each statement is a transaction."""
-    pool = {"pool_size": MAX_CONNECTIONS, "max_overflow": 0, "pool_pre_ping": True}
-    return reader_engine(config, sa.make_url(url), QUERY_SECONDS, isolation_level="AUTOCOMMIT", **pool)
+    return read_only(config, url, QUERY_SECONDS, MAX_CONNECTIONS, autocommit=True)
 
 
-def make_app(reader: sa.Engine, writer: sa.Engine | None, hosts: frozenset[str] | None = LOCAL) -> Starlette:
+def make_app(reader: Database, writer: Database | None, hosts: frozenset[str] | None = LOCAL) -> Starlette:
     """The viewer. `writer`: None leaves it without forms. `hosts`: host names that are answered; None: all."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
-        reader.dispose()
+        reader.close()
         if writer is not None:
-            writer.dispose()
+            writer.close()
 
     requests = ToolRequests(reader, writable=writer is not None)
     app = Starlette(
@@ -70,8 +70,8 @@ def make_app(reader: sa.Engine, writer: sa.Engine | None, hosts: frozenset[str] 
             404: partial(problem_page, text="there is no such page"),
             UsageError: not_found,
             # A value that the database can't even compare with, such as text with NUL.
-            sa.exc.DataError: partial(problem_page, text="the address has a value that no row can have"),
-            **dict.fromkeys(UNAVAILABLE, partial(problem_page, title="No answer", text=NO_DATABASE, status=503)),
+            psycopg.DataError: partial(problem_page, text="the address has a value that no row can have"),
+            UNAVAILABLE: partial(problem_page, title="No answer", text=NO_DATABASE, status=503),
         },
     )
     app.state.closing = False

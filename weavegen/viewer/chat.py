@@ -2,11 +2,11 @@
 
 from urllib.parse import urlencode
 
-import sqlalchemy as sa
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from weavegen.database import Database
 from weavegen.errors import UsageError, required
 from weavegen.store import messages
 from weavegen.viewer import traces
@@ -18,7 +18,7 @@ MAX_MESSAGE_CHARS = 8_000
 class Chat:
     """The channels of traces."""
 
-    def __init__(self, reader: sa.Engine, writer: sa.Engine | None) -> None:
+    def __init__(self, reader: Database, writer: Database | None) -> None:
         self.reader, self.writer = reader, writer
         """`writer`: None closes the chat box."""
 

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.errors import UsageError
 from weavegen.viewer import traces
 from weavegen.viewer.candidates import Candidate, Round, rounds, tree
@@ -47,7 +46,7 @@ class Choice:
         }
 
 
-def choice(conn: sa.Connection, trace_id: int, index: int) -> Choice:
+def choice(conn: Connection, trace_id: int, index: int) -> Choice:
     """A block with its candidates and retrievals. Raises UsageError if there is no such block."""
     blocks = traces.blocks(conn, trace_id, index, index + 1)
     if not blocks:
@@ -57,7 +56,7 @@ def choice(conn: sa.Connection, trace_id: int, index: int) -> Choice:
     # The shared blocks of a fork were sampled in the original trace.
     original = sql.run(conn, "viewer/place_of_candidate", id=block["candidate_id"]).one_or_none()
     if original is not None:
-        place = dict(original._mapping)
+        place = dict(original._asdict())
     sampled: list[Candidate] = []
     queries: list[Candidate] = []
     for row in traces.rows(conn, "sampled", **place):

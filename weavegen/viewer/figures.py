@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-import sqlalchemy as sa
-
+from weavegen.database import Connection
 from weavegen.trace.render import one_line
 from weavegen.viewer import traces
 from weavegen.viewer.plot import DIAGONAL, Point, ReferenceLine, Series, svg
@@ -18,7 +17,7 @@ Figure = dict[str, Any]
 only the table has them, and the `rows` of the table."""
 
 
-def calibration(conn: sa.Connection, job_id: int | None) -> Figure | None:
+def calibration(conn: Connection, job_id: int | None) -> Figure | None:
     """Predicted probability and observed share, by question. None if there are no labels."""
     rows = traces.rows(conn, "calibration_by_question", job=job_id)
     curves: dict[str, list[Point]] = {}
@@ -28,7 +27,7 @@ def calibration(conn: sa.Connection, job_id: int | None) -> Figure | None:
     return _figure(labels, rows, curves, [DIAGONAL])
 
 
-def rewards(conn: sa.Connection, job_id: int | None) -> Figure | None:
+def rewards(conn: Connection, job_id: int | None) -> Figure | None:
     """Mean reward by tick, with a curve for each bootstrap file of a job. None if no tick has ended."""
     rows = traces.rows(conn, "rewards_by_tick", job=job_id)
     curves: dict[str, list[Point]] = {}

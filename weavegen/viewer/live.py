@@ -10,12 +10,13 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
+import psycopg
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from weavegen import config as configuration
+from weavegen.database import Database
 from weavegen.errors import UsageError
 from weavegen.monitoring.progress import Rates
 from weavegen.services.faults import faults
@@ -29,7 +30,7 @@ POLL_SECONDS = 0.4
 JOBS_POLL_SECONDS = 1.0
 KEEPALIVE_SECONDS = 15.0
 """Silence after which a comment is sent, so that proxies keep the connection."""
-UNAVAILABLE = (sa.exc.DBAPIError, sa.exc.TimeoutError)
+UNAVAILABLE = psycopg.Error
 """Raised if the database does not answer, is too slow, or all connections are in use."""
 NO_DATABASE = "The database does not answer, or took too long. Is it running? `weavegen up` starts it."
 
@@ -40,7 +41,7 @@ Reading = tuple[str, list[str], bool]
 class Events:
     """The event streams of one database."""
 
-    def __init__(self, reader: sa.Engine) -> None:
+    def __init__(self, reader: Database) -> None:
         self.reader = reader
 
     async def jobs(self, request: Request) -> Response:

@@ -5,13 +5,13 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import sqlalchemy as sa
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
 from weavegen import config as configuration
 from weavegen import sql
+from weavegen.database import Connection, Database
 from weavegen.errors import UsageError, required
 from weavegen.services import model_server
 from weavegen.services.faults import faults
@@ -33,12 +33,12 @@ MAX_BLOCKS = 200
 class Pages:
     """The pages of one database. A method is a page; app.py has their addresses."""
 
-    def __init__(self, reader: sa.Engine) -> None:
+    def __init__(self, reader: Database) -> None:
         self.reader = reader
         self.scraping = asyncio.Lock()
 
     @contextlib.contextmanager
-    def trace_of(self, request: Request) -> Iterator[tuple[sa.Connection, dict[str, Any]]]:
+    def trace_of(self, request: Request) -> Iterator[tuple[Connection, dict[str, Any]]]:
         """A connection, and the trace in the path. Raises UsageError if there is no such trace."""
         with self.reader.connect() as conn:
             yield conn, traces.trace(conn, path_number(request, "trace"))
@@ -185,7 +185,7 @@ class Pages:
         """Metrics for Prometheus. One scrape at a time, because each asks all model servers."""
         from weavegen.monitoring import metrics
 
-        sessions = self.reader.execution_options(isolation_level="READ COMMITTED")
+        sessions = self.reader.with_autocommit(False)
         async with self.scraping:
             status, text = await run_in_threadpool(metrics.answer, sessions)
         return PlainTextResponse(text, status, media_type=metrics.CONTENT_TYPE, headers=NO_STORE)

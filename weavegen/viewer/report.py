@@ -7,10 +7,10 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.config import SIMULATED_MODEL
+from weavegen.database import Connection
 from weavegen.errors import UsageError
 from weavegen.exports.releases.manifest import code_sha256
 from weavegen.kernel import settings
@@ -48,19 +48,19 @@ Report = dict[str, Any]
 """The figures of a job. A list is a table, with a dict of columns for each row. None is an unknown value."""
 
 
-def refresh(conn: sa.Connection, job: int) -> Iterator[str]:
+def refresh(conn: Connection, job: int) -> Iterator[str]:
     """Refresh the views that are older than the job's last change. Yields the name of each.
 
     Raises UsageError if there is no such job.
     """
     reports.jobs(conn, job)
-    stale = conn.execute(sql.load("viewer/report/stale_views"), {"job": job, "names": VIEWS}).scalars().all()
+    stale = conn.execute(sql.load("viewer/report/stale_views"), {"job": job, "names": VIEWS}).scalars()
     conn.rollback()
     for refreshed in views.refresh(conn, stale) if stale else ():
         yield refreshed.view
 
 
-def read(conn: sa.Connection, job: int, gpus: int = 1, seconds: float = 600.0, *, simulation: bool) -> Report:
+def read(conn: Connection, job: int, gpus: int = 1, seconds: float = 600.0, *, simulation: bool) -> Report:
     """Query the figures of a job.
 
     `gpus`: of each model server. `seconds`: time limit of each query. `simulation`: whether this installation

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-import sqlalchemy as sa
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from weavegen.database import Database
 from weavegen.engine import tool_requests
 from weavegen.errors import UsageError
 from weavegen.store import requests as store
@@ -21,7 +21,7 @@ MAX_FORM_CHARS = 3 * tool_requests.MAX_TEXT_CHARS
 class ToolRequests:
     """Requests, and what people do with them. `writable`: False leaves the pages without forms."""
 
-    def __init__(self, reader: sa.Engine, *, writable: bool) -> None:
+    def __init__(self, reader: Database, *, writable: bool) -> None:
         self.reader, self.writable = reader, writable
 
     def list(self, request: Request) -> Response:

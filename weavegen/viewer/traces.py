@@ -4,33 +4,33 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 
 from weavegen import sql
 from weavegen.config import SIMULATED_MODEL
+from weavegen.database import Connection
 from weavegen.errors import required
 
 BLOCKS_PER_PIECE = 25
 """Blocks that a page fetches together."""
 
 
-def rows(conn: sa.Connection, query: str, **values: Any) -> list[dict[str, Any]]:
+def rows(conn: Connection, query: str, **values: Any) -> list[dict[str, Any]]:
     """The rows of a query in sql/."""
-    return [dict(row) for row in sql.run(conn, f"viewer/{query}", **values).mappings()]
+    return sql.run(conn, f"viewer/{query}", **values).mappings()
 
 
-def simulated_jobs(conn: sa.Connection, job_ids: set[int]) -> set[int]:
+def simulated_jobs(conn: Connection, job_ids: set[int]) -> set[int]:
     """The jobs among `job_ids` whose texts the simulated model writes."""
     return set(sql.run(conn, "viewer/jobs_of_model", ids=list(job_ids), model=SIMULATED_MODEL).scalars())
 
 
-def job_settings(conn: sa.Connection, job_id: int) -> dict[str, Any]:
+def job_settings(conn: Connection, job_id: int) -> dict[str, Any]:
     """Seed, version, user, time of enqueueing, and the settings that differ from the defaults."""
     [row] = rows(conn, "job_settings", job=job_id)
     return row
 
 
-def state(conn: sa.Connection, trace_id: int) -> dict[str, Any]:
+def state(conn: Connection, trace_id: int) -> dict[str, Any]:
     """How far a trace is; its `key` changes with it. Recorded blocks change only when `restarts` does.
 
     Raises UsageError if there is no such trace.
@@ -38,23 +38,23 @@ def state(conn: sa.Connection, trace_id: int) -> dict[str, Any]:
     return _about(conn, "state", trace_id)
 
 
-def trace(conn: sa.Connection, trace_id: int) -> dict[str, Any]:
+def trace(conn: Connection, trace_id: int) -> dict[str, Any]:
     """The summary of a trace. Raises UsageError if there is no such trace."""
     return _about(conn, "trace", trace_id)
 
 
-def _about(conn: sa.Connection, query: str, trace_id: int) -> dict[str, Any]:
-    row = sql.run(conn, f"viewer/{query}", trace=trace_id).mappings().one_or_none()
-    return dict(required(row, f"there is no trace {trace_id}"))
+def _about(conn: Connection, query: str, trace_id: int) -> dict[str, Any]:
+    rows = sql.run(conn, f"viewer/{query}", trace=trace_id).mappings()
+    return required(next(iter(rows), None), f"there is no trace {trace_id}")
 
 
-def pieces(conn: sa.Connection, trace_id: int) -> list[tuple[int, int]]:
+def pieces(conn: Connection, trace_id: int) -> list[tuple[int, int]]:
     """Blocks and bytes of each piece, in order. A page reserves space with them before it fetches any block."""
     sizes = sql.run(conn, "viewer/pieces", trace=trace_id, piece=BLOCKS_PER_PIECE)
     return [(blocks, size) for blocks, size in sizes]
 
 
-def blocks(conn: sa.Connection, trace_id: int, first: int, end: int) -> list[dict[str, Any]]:
+def blocks(conn: Connection, trace_id: int, first: int, end: int) -> list[dict[str, Any]]:
     """Blocks `first` to `end` - 1, each with the `answers` and `penalties` of its candidate and with the number of
     `candidates` sampled for it."""
     found = rows(conn, "blocks", trace=trace_id, first=first, end=end)
@@ -105,12 +105,12 @@ def penalties(linted: dict[str, Any] | None) -> dict[str, Any]:
     return {} if linted is None else linted | {"held": {name: linted[name] for name in PENALTIES if linted[name]}}
 
 
-def history(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
+def history(conn: Connection, trace_id: int) -> list[dict[str, Any]]:
     """The first 500 events of a trace."""
     return rows(conn, "history", trace=trace_id)
 
 
-def problem_map(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
+def problem_map(conn: Connection, trace_id: int) -> list[dict[str, Any]]:
     """The main agent with its subagents as a forest. A subagent whose parent is not recorded is a root.
 
     Each is its row, with the latest `evaluations` of its task, and its own subagents as `children`.
@@ -127,6 +127,6 @@ def problem_map(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
     return roots
 
 
-def ticks(conn: sa.Connection, trace_id: int) -> list[dict[str, Any]]:
+def ticks(conn: Connection, trace_id: int) -> list[dict[str, Any]]:
     """The ticks in order, each with its first block and that of the next tick."""
     return rows(conn, "ticks", trace=trace_id)

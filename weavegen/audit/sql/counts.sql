@@ -1,6 +1,6 @@
 -- How many rows there are of each subject that a check may name.
 select * from (
-  select count(*) as traces, count(*) filter (where t.status = 'running') as "running traces"
+  select count(*) as traces, count(*) filter (where t.status = 'running') as running_traces
   from traces t where {scope}
 ) traces cross join (
   select count(*) as ticks from ticks k join traces t on t.id = k.trace_id where {scope}
@@ -11,7 +11,7 @@ select * from (
   select count(*) as candidates from candidates c join traces t on t.id = c.trace_id where {scope}
 ) candidates cross join (
   select count(*) as steps,
-    count(*) filter (where s.status in ('ready', 'running')) as "open steps",
+    count(*) filter (where s.status in ('ready', 'running')) as open_steps,
     count(*) filter (where s.kind = 'sample') as samples,
     count(*) filter (where s.kind = 'score') as scorings,
     count(*) filter (where s.kind = 'execute') as executions,

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import sqlalchemy as sa
-
+from weavegen.database import Connection
 from weavegen.exports.card import read_origin
 from weavegen.exports.format import Key
 from weavegen.exports.releases.manifest import SHOWN, digest
@@ -16,7 +15,7 @@ DEFAULT_THRESHOLD = 0.8
 
 
 def units(
-    conn: sa.Connection, view: str, key: Sequence[str], groups: Iterable[tuple[int, Iterable[Key]]]
+    conn: Connection, view: str, key: Sequence[str], groups: Iterable[tuple[int, Iterable[Key]]]
 ) -> Iterator[Unit]:
     """Rows to compare, trace by trace: what the model itself wrote, without what it read.
 
@@ -35,7 +34,7 @@ def units(
 
 
 def contamination(
-    conn: sa.Connection,
+    conn: Connection,
     traces: Sequence[int],
     removed: Sequence[Double],
     threshold: float | None,
@@ -72,7 +71,7 @@ def contamination(
     return counts | findings
 
 
-def origins(conn: sa.Connection, traces: Sequence[int]) -> dict[str, Any]:
+def origins(conn: Connection, traces: Sequence[int]) -> dict[str, Any]:
     """What the manifest says about the traces: models ('' where a job named none), versions, rubrics, and hashes of
     settings by job."""
     origin = read_origin(conn, traces)

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
+import psycopg
 
 from weavegen import exports
 from weavegen.config import Config
+from weavegen.database import Connection
 from weavegen.errors import ModelError, TransientError, UsageError, WeavegenError
 from weavegen.exports import write
 from weavegen.exports.card import CARD, Written
@@ -39,7 +40,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def freeze(
-    conn: sa.Connection,
+    conn: Connection,
     name: str,
     order: write.Export,
     threshold: float | None,
@@ -89,7 +90,7 @@ def freeze(
         return publish(conn, name, order, facts, removed, kept, progress)
 
 
-def compared(conn: sa.Connection, order: write.Export, rows: write.Selection, progress: Progress) -> Iterator[Unit]:
+def compared(conn: Connection, order: write.Export, rows: write.Selection, progress: Progress) -> Iterator[Unit]:
     """The rows as they are compared with each other."""
     for done, unit in enumerate(units(conn, order.format.view, order.format.key, rows.traces()), 1):
         yield unit
@@ -97,7 +98,7 @@ def compared(conn: sa.Connection, order: write.Export, rows: write.Selection, pr
 
 
 def collect_facts(
-    conn: sa.Connection,
+    conn: Connection,
     order: write.Export,
     config: Config,
     threshold: float | None,
@@ -136,7 +137,7 @@ def collect_facts(
 
 
 def publish(
-    conn: sa.Connection,
+    conn: Connection,
     name: str,
     order: write.Export,
     facts: dict[str, Any],
@@ -172,14 +173,14 @@ def publish(
     written = write_rows(conn, dataclasses.replace(order, extra=save), kept, progress)
     try:
         conn.commit()
-    except sa.exc.DBAPIError:
+    except psycopg.Error:
         clear(order.out)
         order.out.rmdir()
         raise
     return written
 
 
-def write_rows(conn: sa.Connection, order: write.Export, rows: write.Selection, progress: Progress) -> Written:
+def write_rows(conn: Connection, order: write.Export, rows: write.Selection, progress: Progress) -> Written:
     """Write the folder with these rows."""
     conn.rollback()
     return write.export(conn, order, keys=rows, progress=lambda done, count: progress("write", done, count))
@@ -194,7 +195,7 @@ def sign(folder: Path, name: str, facts: dict[str, Any]) -> tuple[dict[str, Any]
     return files, file_sha256(folder / MANIFEST)
 
 
-def again(conn: sa.Connection, name: str, folder: Path, progress: Progress = lambda *_: None) -> Written:
+def again(conn: Connection, name: str, folder: Path, progress: Progress = lambda *_: None) -> Written:
     """Write a release again. Raises WeavegenError where the files differ; then no folder is left."""
     row = releases.load(conn, name)
 
@@ -234,7 +235,7 @@ def why_different(row: Any) -> str:
     return CHANGED.get(row.format, "rows of it were changed or deleted")
 
 
-def differing(conn: sa.Connection, name: str, folder: Path) -> list[str]:
+def differing(conn: Connection, name: str, folder: Path) -> list[str]:
     """The differences between a folder and a release, one per line."""
     row = releases.load(conn, name)
     if not folder.is_dir():

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 import psycopg
-import sqlalchemy as sa
 
 from weavegen import sql
+from weavegen.database import Database
 from weavegen.errors import UsageError
 from weavegen.kernel import prompts
 from weavegen.kernel.settings import check_json
@@ -47,10 +47,10 @@ QUERY_FAULTS = (
 """Errors that the arguments cause: a timeout, an invalid pattern, a number that is too large."""
 
 
-def consult(db: sa.Engine, trace_id: int, tool: str, arguments: Mapping[str, Any]) -> LookUpResult:
+def consult(db: Database, trace_id: int, tool: str, arguments: Mapping[str, Any]) -> LookUpResult:
     """Run a tool for a trace. A wrong name, wrong arguments and a failing query give a result without success.
 
-    Raises SQLAlchemy's errors if the database can't be reached; then the step is tried again.
+    Raises psycopg.Error if the database can't be reached; then the step is tried again.
     """
     if tool not in TOOLS:
         return LookUpResult(success=False, output=f"there is no tool {tool!r}: choose one of {', '.join(TOOLS)}")
@@ -63,10 +63,8 @@ def consult(db: sa.Engine, trace_id: int, tool: str, arguments: Mapping[str, Any
             output = TOOLS[tool](conn, trace_id, **call)
     except (UsageError, msgspec.ValidationError) as error:
         return LookUpResult(success=False, output=f"{tool}: {error}")
-    except sa.exc.DBAPIError as error:
-        if error.connection_invalidated or not isinstance(error.orig, QUERY_FAULTS):
-            raise
-        return LookUpResult(success=False, output=f"{tool}: {' '.join(str(error.orig).split())[:1000]}")
+    except QUERY_FAULTS as error:
+        return LookUpResult(success=False, output=f"{tool}: {' '.join(str(error).split())[:1000]}")
     if len(output) > MAX_ANSWER_CHARS:
         output = f"{output[:MAX_ANSWER_CHARS]}\n... (cut off here)"
     return LookUpResult(output=output)

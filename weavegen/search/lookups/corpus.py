@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import sqlalchemy as sa
-
+from weavegen.database import Connection
 from weavegen.errors import UsageError, required
 from weavegen.search.corpus_index import Scope
 from weavegen.search.user_search import search_texts
@@ -21,7 +20,7 @@ MAX_ROWS = 50
 MAX_VALUE_CHARS = 400
 
 
-def search_corpus(conn: sa.Connection, trace_id: int, *, query: str, limit: int) -> str:
+def search_corpus(conn: Connection, trace_id: int, *, query: str, limit: int) -> str:
     """Blocks of other traces and examples by BM25, best first. The query may also be a sentence."""
     query = query if parse(query) is not None else " ".join(words(query))
     limit = min(max(limit, 1), MAX_HITS)
@@ -40,7 +39,7 @@ def search_corpus(conn: sa.Connection, trace_id: int, *, query: str, limit: int)
     return "\n\n".join(shown) or "nothing in the corpus has any of these words"
 
 
-def read_blocks(conn: sa.Connection, trace_id: int, *, trace: int, first: int, count: int) -> str:
+def read_blocks(conn: Connection, trace_id: int, *, trace: int, first: int, count: int) -> str:
     """Rendered blocks of a trace. Raises UsageError if there are none."""
     found = run(conn, "search/blocks_of_trace", trace=trace).scalar_one_or_none()
     total = required(found, f"there is no trace {trace}: search_corpus and sql give the numbers of traces")
@@ -52,7 +51,7 @@ def read_blocks(conn: sa.Connection, trace_id: int, *, trace: int, first: int, c
     return "".join(texts) + (f"({left} more blocks)" if left > 0 else "")
 
 
-def sql(conn: sa.Connection, trace_id: int, *, query: str) -> str:
+def sql(conn: Connection, trace_id: int, *, query: str) -> str:
     """The first rows of a SELECT as a table. Raises UsageError if it fails or takes too long."""
     inner = query.strip().rstrip(";")
     # The query is wrapped, so that its result is text of bounded length. The first run only gives the columns.

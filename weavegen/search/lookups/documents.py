@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.errors import UsageError
 from weavegen.search.passages import passages_of
 from weavegen.store import documents
@@ -25,7 +24,7 @@ MAX_MATCH_CHARS = 300
 MAX_PASSAGE_LINE_CHARS = 2_000
 
 
-def list_documents(conn: sa.Connection, trace_id: int, *, folder: str) -> str:
+def list_documents(conn: Connection, trace_id: int, *, folder: str) -> str:
     """The documents of the job or of a folder, and the folders if there are many. Raises UsageError if none."""
     inside = documents_in(documents.listed(conn, job_of(conn, trace_id)), folder)
     shown = [f"{document.path} ({document.lines} lines)" for document in inside[:MAX_LISTED]]
@@ -36,7 +35,7 @@ def list_documents(conn: sa.Connection, trace_id: int, *, folder: str) -> str:
     return "\n".join(shown)
 
 
-def read_document(conn: sa.Connection, trace_id: int, *, path: str, first_line: int, lines: int) -> str:
+def read_document(conn: Connection, trace_id: int, *, path: str, first_line: int, lines: int) -> str:
     """Lines of a document with their numbers, and how many follow. Raises UsageError if there are none."""
     job_id = job_of(conn, trace_id)
     text = documents.text(conn, job_id, normal(path))
@@ -55,7 +54,7 @@ def read_document(conn: sa.Connection, trace_id: int, *, path: str, first_line: 
     return body + (f"\n({left} more lines)" if left else "")
 
 
-def search_documents(conn: sa.Connection, trace_id: int, *, query: str, limit: int) -> str:
+def search_documents(conn: Connection, trace_id: int, *, query: str, limit: int) -> str:
     """Passages of the job's documents by BM25, best first. Raises UsageError if the job has no documents."""
     job_id = job_of(conn, trace_id)
     hits = passages_of(conn, job_id).search(query, min(max(limit, 1), MAX_HITS))
@@ -71,7 +70,7 @@ def search_documents(conn: sa.Connection, trace_id: int, *, query: str, limit: i
     return "\n\n".join(shown)
 
 
-def grep_documents(conn: sa.Connection, trace_id: int, *, pattern: str, folder: str) -> str:
+def grep_documents(conn: Connection, trace_id: int, *, pattern: str, folder: str) -> str:
     """Lines of the job's documents that match. Raises UsageError if there are no documents."""
     job_id = job_of(conn, trace_id)
     documents_in(documents.listed(conn, job_id), folder)

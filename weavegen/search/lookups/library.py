@@ -6,9 +6,9 @@ They answer in JSON. The researcher's model does not know of them.
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.errors import UsageError
 from weavegen.search.index import rank_texts
 from weavegen.store import requests, tools
@@ -18,13 +18,13 @@ MAX_TEXT_CHARS = 1_200
 """Longer texts of an answer are cut."""
 
 
-def read_request(conn: sa.Connection, trace_id: int, *, number: int) -> str:
+def read_request(conn: Connection, trace_id: int, *, number: int) -> str:
     """The current text of a request. Raises UsageError."""
     row = requests.load(conn, number)
     return _json(_fields(row, "objective", "requirements", "constraints", "revision"))
 
 
-def past_requests(conn: sa.Connection, trace_id: int, *, query: str, number: int | None, limit: int) -> str:
+def past_requests(conn: Connection, trace_id: int, *, query: str, number: int | None, limit: int) -> str:
     """Requests other than `number` by BM25, with their outcomes."""
     past = sql.run(conn, "store/past_requests", other=number).all()
     texts = [" ".join([row.objective, *row.requirements, row.result or ""]) for row in past]
@@ -38,7 +38,7 @@ def past_requests(conn: sa.Connection, trace_id: int, *, query: str, number: int
     )
 
 
-def preferences(conn: sa.Connection, trace_id: int, *, user: str, query: str, number: int | None, limit: int) -> str:
+def preferences(conn: Connection, trace_id: int, *, user: str, query: str, number: int | None, limit: int) -> str:
     """What a user has said in requests other than `number`: by BM25 first, then the newest."""
     limit = min(limit, MAX_RESULTS)
     sayings = list(dict.fromkeys(sql.run(conn, "store/user_statements", user=user, other=number).scalars()))
@@ -47,7 +47,7 @@ def preferences(conn: sa.Connection, trace_id: int, *, user: str, query: str, nu
     return _json([_short(saying) for saying in [*best, *newest][:limit]])
 
 
-def find_tools(conn: sa.Connection, trace_id: int, *, query: str, limit: int) -> str:
+def find_tools(conn: Connection, trace_id: int, *, query: str, limit: int) -> str:
     """Tools of the library by BM25 over their names, signatures and descriptions (their docstrings)."""
     rows = tools.rows(conn)
     texts = [f"{row.name} {row.signature} {row.description}" for row in rows]
@@ -55,7 +55,7 @@ def find_tools(conn: sa.Connection, trace_id: int, *, query: str, limit: int) ->
     return _json([_tool(rows[position]) for position, _ in best])
 
 
-def read_tool(conn: sa.Connection, trace_id: int, *, name: str) -> str:
+def read_tool(conn: Connection, trace_id: int, *, name: str) -> str:
     """A tool of the library with its source. Raises UsageError."""
     for row in tools.rows(conn, [name]):
         return _json(_tool(row) | {"source": row.source, "tests": row.tests, "evaluator": row.evaluator})

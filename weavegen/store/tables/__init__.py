@@ -7,9 +7,8 @@ schema: rewording it needs no new revision, for every migration applies the comm
 import re
 from pathlib import Path
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 
 ORDER = ("jobs", "traces", "blocks", "retrieval", "people", "tools", "campaigns", "releases", "servers")
 """The files, each after those whose tables it refers to."""
@@ -27,13 +26,13 @@ def names() -> list[str]:
     return re.findall(r"^create table (\w+)", "".join(map(text, ORDER)), re.MULTILINE)
 
 
-def drop(conn: sa.Connection) -> None:
+def drop(conn: Connection) -> None:
     """Drop all tables. No view may be left that reads them."""
     sql.run(conn, "store/drop_trigger")
     conn.execute(sql.load("store/drop_tables", names=", ".join(names())))
 
 
-def comment(conn: sa.Connection) -> int:
+def comment(conn: Connection) -> int:
     """Apply the comments that differ from those in the files. Returns how many differed."""
     present = {(row.table, row.column): row.text for row in sql.run(conn, "store/comments")}
     changed = 0
@@ -41,6 +40,6 @@ def comment(conn: sa.Connection) -> int:
         table, column, literals = found.groups()
         wanted = re.sub(r"'\n\s*'", "", literals)[1:-1].replace("''", "'")
         if present.get((table, column)) != wanted:
-            conn.exec_driver_sql(found.group().replace("%", "%%"))
+            conn.execute(found.group().encode())
             changed += 1
     return changed

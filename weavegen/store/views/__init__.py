@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.errors import UsageError
 
 ORDER = (
@@ -44,25 +43,25 @@ def expected() -> dict[str, str]:
     return {name: hashlib.sha256(text(name).encode()).hexdigest() for name in ORDER}
 
 
-def installed(conn: sa.Connection) -> dict[str, str]:
+def installed(conn: Connection) -> dict[str, str]:
     """Hash of the text of each view in the database, in order; none before the first migration."""
     if not sql.run(conn, "store/views_exist").scalar_one():
         return {}
     return {row.name: row.sha256 for row in sql.run(conn, "store/installed_views")}
 
 
-def install(conn: sa.Connection) -> bool:
+def install(conn: Connection) -> bool:
     """Make the views as this version has them. Returns whether one had changed."""
     if list(installed(conn).items()) == list(expected().items()):
         return False
     drop(conn)
     for position, (name, sha256) in enumerate(expected().items()):
-        conn.exec_driver_sql(text(name).replace("%", "%%"))
+        conn.execute(text(name).encode())
         sql.run(conn, "store/save_view", name=name, position=position, sha256=sha256)
     return True
 
 
-def drop(conn: sa.Connection) -> None:
+def drop(conn: Connection) -> None:
     """Drop the views, so that the tables that they read can be changed."""
     for name in reversed(installed(conn)):
         if kind := sql.run(conn, "store/kind_of_view", name=name).scalar_one_or_none():
@@ -70,12 +69,12 @@ def drop(conn: sa.Connection) -> None:
         sql.run(conn, "store/forget_view", name=name)
 
 
-def refresh(conn: sa.Connection, names: Sequence[str] = ()) -> Iterator[Any]:
+def refresh(conn: Connection, names: Sequence[str] = ()) -> Iterator[Any]:
     """Refresh these materialised views, or all, each in a transaction of its own. Raises UsageError.
 
     In the order in which they are made, for some read others. Gives rows (view, rows, seconds).
     """
-    materialised = sa.inspect(conn).get_materialized_view_names()
+    materialised = sql.run(conn, "store/materialised_views").scalars()
     known = [name for name in installed(conn) if name in materialised]
     if unknown := [name for name in names if name not in known]:
         raise UsageError(f"there is no materialised view {', '.join(unknown)}: choose of {', '.join(known)}")
@@ -85,7 +84,7 @@ def refresh(conn: sa.Connection, names: Sequence[str] = ()) -> Iterator[Any]:
             yield _refresh(conn, name)
 
 
-def refresh_next(conn: sa.Connection) -> Any:
+def refresh_next(conn: Connection) -> Any:
     """Refresh the first materialised view that is due and that nobody else refreshes. None: there is none."""
     name = sql.run(conn, "store/views_due", least=MIN_AGE_SECONDS, rest=MIN_AGE_RATIO).scalar_one_or_none()
     if name is None:
@@ -94,7 +93,7 @@ def refresh_next(conn: sa.Connection) -> Any:
     return _refresh(conn, name)
 
 
-def _refresh(conn: sa.Connection, name: str) -> Any:
+def _refresh(conn: Connection, name: str) -> Any:
     began = time.perf_counter()
     sql.run(conn, "store/limit_refresh")
     sql.run(conn, "store/begin_refresh", name=name)

@@ -1,0 +1,2 @@
+-- The revision of the schema, as alembic keeps it.
+select version_num from alembic_version

@@ -1,0 +1,2 @@
+-- Names of the materialised views.
+select matviewname from pg_matviews where schemaname = current_schema()
