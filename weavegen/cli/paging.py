@@ -4,9 +4,6 @@ import os
 from collections.abc import Iterable
 
 import click
-from pygments import highlight
-from pygments.formatters.terminal import TerminalFormatter
-from pygments.lexers.python import PythonLexer
 
 from weavegen.text import harmless
 
@@ -18,6 +15,10 @@ MAX_COLOURED_CHARS = 100_000
 
 def page(texts: Iterable[str]) -> None:
     """Show pieces of Python source, each legal by itself. Pieces after the user has left are not read."""
+    from pygments import highlight
+    from pygments.formatters.terminal import TerminalFormatter
+    from pygments.lexers.python import PythonLexer
+
     coloured = "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
     os.environ.setdefault("LESS", LESS)
     os.environ.setdefault("LESSCHARSET", "utf-8")

@@ -6,12 +6,14 @@ scikit-learn takes a second to import, so it is imported where it is used.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from weavegen.errors import UsageError
 from weavegen.kernel.selection import FLOOR
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 BINS = 10
 FEW = 100
@@ -91,6 +93,7 @@ def probability(score: float) -> float:
 
 def figures(question: str, truth: str, pairs: Sequence[Pair]) -> Figures:
     """Reliability of the probabilities for one question. `pairs` is not empty."""
+    import numpy as np
     from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
     answers = np.array([pair.answer for pair in pairs])
@@ -123,6 +126,7 @@ def fit(question: str, pairs: Sequence[Pair]) -> Fit:
 
     The regression is slightly regularised (C = 100), so that it converges even if the scores separate all answers.
     """
+    import numpy as np
     from sklearn.metrics import brier_score_loss
     from sklearn.model_selection import GroupKFold, KFold
 
@@ -153,7 +157,7 @@ def fit(question: str, pairs: Sequence[Pair]) -> Fit:
     )
 
 
-def _line(scores: npt.NDArray[np.float64], answers: npt.NDArray[np.bool_]) -> tuple[float, float]:
+def _line(scores: "npt.NDArray[np.float64]", answers: "npt.NDArray[np.bool_]") -> tuple[float, float]:
     """Slope and intercept of a logistic regression. If all answers are the same, the slope is 0."""
     from sklearn.linear_model import LogisticRegression
 
