@@ -60,15 +60,17 @@ model varies little. Retrieved blocks are not read: the tokenizer leaves them ou
 WRITING = {"search": "execute"}
 """Actions are tried before one is chosen, so candidates that lost are labels for the judge too."""
 TUNING = TunePlan(
-    model="", data="", out="", norms=True, balance=True, window=384, most=1000, epochs=2, batch=16, min_margin=0,
+    model="", data="", out="", norms=True, window=384, most=2000, epochs=2, batch=16, min_margin=0,
     rates={"sft": 3e-2},
 )  # fmt: skip
 """Only the norms are trained: a thousand examples can't determine three million weights."""
 WHERE = [
-    "verifier:type = 'action' and source in ('ran', 'tried')",
+    "verifier:type = 'action' and source in ('ran', 'tried') or source = 'drawn'",
     "sft:type in ('orientation', 'action', 'expectation', 'evaluation')",
 ]
-"""The block types of a tick without errors. What the weak model writes about errors is bad even if it is kept."""
+"""The block types of a tick without errors: what the weak model writes about errors is bad even if it is kept.
+
+Of the labels those whether actions ran, and as many answers that the model drew itself (--replay)."""
 AUC_LOSS = 0.02
 """The judge is not worse than the weak model's if its AUC is at most so much lower."""
 LAST = "model.norm.weight"

@@ -197,31 +197,39 @@ table = [{"question": RAN, "type": "action", "label": n % 5 > 0} for n in range(
 table += [{"question": RAN, "type": "evaluation", "label": True}] * 20
 table += [{"question": "Did it win?", "type": "action", "label": n < 3} for n in range(4)]
 table += [{"question": "Is it only ever true?", "type": "action", "label": True}] * 9
+table = [{**row, "source": "ran"} for row in table]
+table += [{"question": "Is it good?", "type": "orientation", "label": n % 4 > 0, "source": "drawn"} for n in range(200)]
 folder = Path(sys.argv[1], "verifier", "data")
 folder.mkdir(parents=True)
 pq.write_table(pa.Table.from_pylist(table), folder / "one.parquet")
-found = {}
-for balance in (False, True):
-    rows = labels(TunePlan(model="", data=sys.argv[1], out="", balance=balance))
-    counts = Counter((row["question"], row["label"]) for row in rows)
-    found[str(balance)] = sorted([*key, count] for key, count in counts.items())
+found, replayed = {}, {}
+for name, options in {
+    "as they are": {"replay": 0}, "balanced": {"replay": 0, "balance": True}, "default": {}, "half": {"replay": 0.5}
+}.items():
+    rows = labels(TunePlan(model="", data=sys.argv[1], out="", **options))
+    counts = Counter((row["question"], row["label"]) for row in rows if row["source"] == "ran")
+    replayed[name] = sum(row["source"] == "drawn" for row in rows)
+    found[name] = sorted([*key, count] for key, count in counts.items())
 few = labels(TunePlan(model="", data=sys.argv[1], out="", balance=True, most=7))
 kinds = {(r["question"], r["type"]): asked(r) for r in table}
-json.dump([found, len(few), [[*key, value] for key, value in kinds.items()]], sys.stdout)
+json.dump([found, replayed, len(few), [[*key, value] for key, value in kinds.items()]], sys.stdout)
 """
 
 
-def test_labels_are_balanced_and_asked_as_the_evaluator_asks(tmp_path: Path) -> None:
+def test_labels_are_balanced_replayed_and_asked_as_the_evaluator_asks(tmp_path: Path) -> None:
     done = subprocess.run([PYTHON, "-c", BALANCED, tmp_path], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found, few, kinds = json.loads(done.stdout)
+    found, replayed, few, kinds = json.loads(done.stdout)
     ran, won, always = "Does this block run without errors?", "Did it win?", "Is it only ever true?"
-    assert found["False"] == [[won, False, 1], [won, True, 3], [ran, False, 10], [ran, True, 60], [always, True, 9]]
-    assert found["True"] == [[won, False, 1], [won, True, 1], [ran, False, 10], [ran, True, 10]]
+    assert found["as they are"] == found["default"] == found["half"]
+    assert found["default"] == [[won, False, 1], [won, True, 3], [ran, False, 10], [ran, True, 60], [always, True, 9]]
+    assert found["balanced"] == [[won, False, 1], [won, True, 1], [ran, False, 10], [ran, True, 10]]
+    assert replayed == {"as they are": 0, "balanced": 0, "default": 83, "half": 42}
     assert few == 7
     assert kinds == [
         [ran, "action", [ran, WILL_RUN]],
         [ran, "evaluation", [ran]],
         [won, "action", [won]],
         [always, "action", [always]],
+        ["Is it good?", "orientation", ["Is it good?"]],
     ]

@@ -17,10 +17,6 @@ from weavegen.errors import UsageError, WeavegenError
 from weavegen.pool import adapters
 from weavegen.training.plan import EXPORTS, RATES, TunePlan
 
-CONDITIONS = {"verifier": "source <> 'drawn'"}
-"""An export's own condition, besides --where. The model learns nothing from answers that it drew itself."""
-
-
 Model = Annotated[str, typer.Argument(help="A folder in Hugging Face's format, or a model name on its hub.")]
 Where = Annotated[
     list[str] | None,
@@ -49,6 +45,14 @@ class Training:
         bool,
         typer.Option("--balance", help="sft: of each question, train on as many answers yes as answers no."),
     ] = False
+    replay: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="sft: for each answer that execution gave, so many that the model drew itself: they keep its answers "
+            "to other questions as they are.",
+        ),
+    ] = TunePlan.replay
     window: Annotated[int, typer.Option(min=64, help="Maximal number of tokens of an example.")] = TunePlan.window
     epochs: Annotated[float, typer.Option(min=0.01, help="Passes over the data.")] = TunePlan.epochs
     batch: Annotated[int, typer.Option(min=1, help="Examples per optimizer step.")] = TunePlan.batch
@@ -157,7 +161,7 @@ def collect(plan: TunePlan, where: list[str]) -> dict[str, int]:
     formats = {name for names in EXPORTS.values() for name in names}
     Path(plan.data).mkdir(parents=True)
     for name in dict.fromkeys(name for method in plan.methods for name in EXPORTS[method]):
-        conditions = [CONDITIONS[name]] if name in CONDITIONS else []
+        conditions = []
         for condition in where:
             only, colon, rest = condition.partition(":")
             if not (colon and only in formats):

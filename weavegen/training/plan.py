@@ -31,6 +31,10 @@ class TunePlan:
     thousands of numbers instead of millions, and need a higher learning rate."""
     balance: bool = False
     """For SFT: of each question as many answers yes as no, drawn at random."""
+    replay: float = 1.0
+    """For SFT: answers that the model drew itself, for each answer that execution gave, drawn at random. They keep its
+    answers to all other questions as they are: a judge that learns whether actions run, and nothing else, also answers
+    no more often where it is asked whether an orientation is good."""
     window: int = 4096
     """Maximum number of tokens of an example."""
     epochs: float = 1.0

@@ -131,15 +131,23 @@ def sft_trainer(
 
 
 def labels(plan: TunePlan) -> list[Row]:
-    """Rows of the export `verifier`; with `plan.balance` as many with the answer yes as no, for each question."""
-    table = every_row(plan, "verifier")
+    """Rows of the export `verifier`, of which `plan.replay` says how many are answers that the model drew itself.
+
+    With `plan.balance` the others have as many answers yes as no, for each question.
+    """
+    every = every_row(plan, "verifier")
+    drawn, table = (
+        [row for row in every if row["source"] == "drawn"],
+        [row for row in every if row["source"] != "drawn"],
+    )
     if plan.balance:
         sides: dict[tuple[str, bool], list[Row]] = {}
         for row in table:
             sides.setdefault((row["question"], row["label"]), []).append(row)
         fewer = {key: min(len(own), len(sides.get((key[0], not key[1]), []))) for key, own in sides.items()}
         table = [row for key, own in sides.items() for row in own[: fewer[key]]]
-        random.Random(plan.seed).shuffle(table)
+    table += drawn[: round(plan.replay * len(table))]
+    random.Random(plan.seed).shuffle(table)
     return table[: plan.most]
 
 
