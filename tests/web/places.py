@@ -6,7 +6,7 @@ OF_A_TRACE = (
     "", "/blocks/{}", "/blocks/{}/candidates", "/blocks/{}/candidates?diff=1", "/ticks", "/ticks/2", "/problems",
     "/about",
 )  # fmt: skip
-OTHERS = ("/", "/jobs/1", "/jobs/1/report", "/search?q=the", "/figures", "/requests")
+OTHERS: tuple[str, ...] = ("/", "/jobs/1", "/jobs/1/report", "/search?q=the", "/figures", "/requests", "/review")
 PLACES = (*OTHERS, *(f"/traces/{{}}{place}" for place in OF_A_TRACE))
 """Addresses of pages, with fields for the values that `rejected` returns."""
 

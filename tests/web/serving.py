@@ -1,6 +1,7 @@
-"""A viewer that runs in this process, and a browser that reports errors."""
+"""A viewer that runs in this process, requests to it, and a browser that reports errors."""
 
 import contextlib
+import http.client
 import socket
 import sys
 import threading
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, Page, Playwright
+from starlette.applications import Starlette
 
 from weavegen.config import Config
 from weavegen.store.session import pooled
@@ -20,10 +22,10 @@ PATIENCE = 60_000
 
 
 @contextlib.contextmanager
-def serving(config: Config, url: str, port: int = 0) -> Iterator[str]:
-    """Yields the address of a viewer over the database at `url`. `port` 0 chooses any."""
+def serving(config: Config, url: str, port: int = 0, app: Starlette | None = None) -> Iterator[str]:
+    """Yields the address of a viewer over the database at `url`. `port` 0 chooses any. `app`: another viewer."""
     listener = socket.create_server(("127.0.0.1", port))
-    app = make_app(reader(config, url), pooled(url))
+    app = app or make_app(reader(config, url), pooled(url))
     server = Server(app)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
@@ -62,3 +64,15 @@ class Watched:
     def asked(self, url: str) -> None:
         if urlsplit(url).hostname != "127.0.0.1":
             self.wrong.append(f"request to {url}")
+
+
+def ask(address: str, method: str, path: str, headers: dict[str, str], body: str | None = None) -> tuple[int, str, str]:
+    """Status, Content-Security-Policy and text of a response."""
+    parts = urlsplit(address)
+    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
+    try:
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.headers["content-security-policy"], answer.read().decode()
+    finally:
+        connection.close()

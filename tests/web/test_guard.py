@@ -1,32 +1,19 @@
 """Which requests are answered, and with which headers."""
 
-import http.client
 import json
-from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 
+from tests.web.serving import ask
 from tests.web.traces import new_trace
 from weavegen.config import Config
 from weavegen.database import Database, Statement
 from weavegen.store import messages
 from weavegen.viewer.app import reader
 from weavegen.viewer.guard import LOCAL, Guard, host_name
-
-
-def ask(address: str, method: str, path: str, headers: dict[str, str], body: str | None = None) -> tuple[int, str, str]:
-    """Status, Content-Security-Policy and text of a response."""
-    parts = urlsplit(address)
-    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
-    try:
-        connection.request(method, path, body, headers)
-        answer = connection.getresponse()
-        return answer.status, answer.headers["content-security-policy"], answer.read().decode()
-    finally:
-        connection.close()
 
 
 def test_other_names_for_this_host_are_refused(address: str) -> None:
@@ -92,6 +79,7 @@ QUERIES = (
         "/traces/{n}/blocks",
     ),
     *("/traces/{n}/blocks/{n}", "/traces/{n}/blocks/{n}/candidates", "/traces/{n}/ticks", "/traces/{n}/ticks/{n}"),
+    *("/review?job={n}", "/review?page={n}"),
     *("/traces/{n}/problems", "/traces/{n}/about", "/traces/{n}/chat", "/traces/{n}.py", "/traces/{n}.json"),
     *("/events/traces/{n}", "/events/traces/{n}/chat", "/jobs/{job}?page={n}", "/jobs/{job}?status={n}"),
     *("/traces/{trace}/blocks/{n}", "/traces/{trace}/blocks/{n}/candidates?diff={n}", "/traces/{trace}/ticks/{n}"),

@@ -24,7 +24,7 @@ def serve(
     """Serve the viewer: jobs, traces, rejected candidates, timelines, search and plots in a browser.
 
     There is no login. With a --host that other machines can reach, everybody who reaches it can read all traces;
-    the chat box is closed then. Ctrl-C ends it.
+    its forms are closed then. Ctrl-C ends it.
 
     Example: weavegen serve --port 8991
     """
@@ -49,7 +49,7 @@ def serve(
             print_part(f"viewer at {address}  (Ctrl-C ends it)")
             if not local:
                 print_part("there is no login: everybody who reaches this address can read all traces")
-        writer = pooled(url) if local else None  # for the chat box
+        writer = pooled(url) if local else None  # for the forms
         viewer = make_app(reader(config, url), writer, hosts=LOCAL if local else None)
         with listener:
             Server(viewer).run(sockets=[listener])

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import sqlalchemy as sa
-
 from weavegen import sql
+from weavegen.database import Connection
 from weavegen.errors import UsageError, required
 
 VERDICTS = ("good", "bad")
@@ -26,7 +25,7 @@ class Place:
 
 
 def save(
-    conn: sa.Connection, place: Place, author: str, *, verdict: str = "", labels: Sequence[str] = (), note: str = ""
+    conn: Connection, place: Place, author: str, *, verdict: str = "", labels: Sequence[str] = (), note: str = ""
 ) -> dict[str, Any]:
     """Write a person's annotation in place of an earlier one; without verdict, labels and note remove it.
 

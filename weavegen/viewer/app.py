@@ -22,6 +22,7 @@ from weavegen.database import Database
 from weavegen.errors import UsageError
 from weavegen.http_server import Server as HttpServer
 from weavegen.store.session import read_only
+from weavegen.viewer.annotations import Annotations
 from weavegen.viewer.chat import Chat
 from weavegen.viewer.guard import LOCAL, Guard
 from weavegen.viewer.live import NO_DATABASE, UNAVAILABLE, Events
@@ -58,9 +59,10 @@ def make_app(reader: Database, writer: Database | None, hosts: frozenset[str] | 
         if writer is not None:
             writer.close()
 
-    requests = ToolRequests(reader, writable=writer is not None)
+    requests, annotations = ToolRequests(reader, writable=writer is not None), Annotations(reader, writer)
+    readers = Pages(reader, annotations.me), Events(reader)
     app = Starlette(
-        routes=routes(Pages(reader), Chat(reader, writer), requests, Events(reader)),
+        routes=routes(*readers, Chat(reader, writer), requests, annotations),
         lifespan=lifespan,
         middleware=[
             Middleware(Guard, hosts=hosts),
@@ -78,7 +80,9 @@ def make_app(reader: Database, writer: Database | None, hosts: frozenset[str] | 
     return app
 
 
-def routes(pages: Pages, chat: Chat, requests: ToolRequests, events: Events) -> list[Route | Mount]:
+def routes(
+    pages: Pages, events: Events, chat: Chat, requests: ToolRequests, annotations: Annotations
+) -> list[Route | Mount]:
     """What is at which address."""
     trace = "/traces/{trace:row}"
     get: dict[str, Callable[..., Any]] = {
@@ -100,6 +104,7 @@ def routes(pages: Pages, chat: Chat, requests: ToolRequests, events: Events) -> 
         f"{trace}.json": pages.download,
         "/requests": requests.list,
         "/requests/{number:row}": requests.show,
+        "/review": annotations.review,
         "/search": pages.search,
         "/figures": pages.figures,
         "/metrics": pages.metrics,
@@ -111,6 +116,8 @@ def routes(pages: Pages, chat: Chat, requests: ToolRequests, events: Events) -> 
     return [
         *(Route(path, endpoint, methods=["GET"]) for path, endpoint in get.items()),
         Route(f"{trace}/chat", chat.post, methods=["POST"]),
+        Route("/annotations", annotations.post, methods=["POST"]),
+        Route("/annotator", annotations.name, methods=["POST"]),
         Route("/requests", requests.create, methods=["POST"]),
         Route("/requests/{number:row}", requests.change, methods=["POST"]),
         Mount("/static", StaticFiles(directory=STATIC), name="static"),

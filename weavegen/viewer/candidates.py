@@ -32,6 +32,8 @@ class Candidate:
     """As in traces.penalties. Empty if the text was not linted."""
     trial: dict[str, Any] = field(default_factory=dict)
     """Its row of the table trials. Empty if it was not tried."""
+    annotations: list[dict[str, Any]] | None = None
+    """What people say about it."""
     share: float | None = None
     """Probability in the draw from its round. None if nothing was drawn from the round."""
     reason: str = ""

@@ -1,4 +1,4 @@
-"""The chat box of a trace. Apart from requests to the toolsmith, only this writes to the database."""
+"""The chat box of a trace."""
 
 from urllib.parse import urlencode
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -33,8 +33,9 @@ MAX_BLOCKS = 200
 class Pages:
     """The pages of one database. A method is a page; app.py has their addresses."""
 
-    def __init__(self, reader: Database) -> None:
-        self.reader = reader
+    def __init__(self, reader: Database, me: Callable[[Request], str | None] = lambda request: None) -> None:
+        self.reader, self.me = reader, me
+        """`me`: who annotates in a browser; None: nobody can."""
         self.scraping = asyncio.Lock()
 
     @contextlib.contextmanager
@@ -84,6 +85,8 @@ class Pages:
                 blocks=traces.blocks(conn, trace["id"], first, first + traces.BLOCKS_PER_PIECE),
                 at=at,
                 state=traces.state(conn, trace["id"]),
+                trace_id=trace["id"],
+                me=self.me(request),
             )
 
     def blocks(self, request: Request) -> Response:
@@ -93,14 +96,15 @@ class Pages:
         end = min(query_number(request, "end") or 0, first + MAX_BLOCKS)
         with self.reader.connect() as conn:
             traces.state(conn, trace_id)
-            return page("blocks.html", trace_id=trace_id, blocks=traces.blocks(conn, trace_id, first, end))
+            blocks = traces.blocks(conn, trace_id, first, end)
+        return page("blocks.html", trace_id=trace_id, blocks=blocks, me=self.me(request))
 
     def candidates(self, request: Request) -> Response:
         """The candidates of a block. `?diff=1`: rejected ones as differences from the block."""
         with self.trace_of(request) as (conn, trace):
             choice = choices.choice(conn, trace["id"], path_number(request, "index"))
         differences = choice.differences() if request.query_params.get("diff") == "1" else None
-        return page("candidates.html", trace=trace, choice=choice, differences=differences)
+        return page("candidates.html", trace=trace, choice=choice, differences=differences, me=self.me(request))
 
     def candidate(self, request: Request) -> Response:
         """Redirects from candidates.id to the candidate on its page."""

@@ -6,6 +6,9 @@ select t.id, t.job_id, j.name as job, j.agent, j.model, t.number, b.name as boot
   (select sum(k.reward) from ticks k where k.trace_id = t.id) as reward,
   array(select r.id from traces r where r.retry_of = t.id order by r.id) as retries,
   array(select f.id from traces f where f.fork_of = t.id order by f.id limit 50) as forks,
+  (select json_agg(json_build_object('author', author, 'verdict', verdict, 'labels', labels, 'note', note,
+    'at', left((changed_at at time zone 'UTC')::text, 16)) order by a.id)
+    from annotations a where a.trace_id = t.id and a.block_id is null and a.candidate_id is null) as annotations,
   exists (select from channels c where c.trace_id = t.id) as talks
 from traces t join jobs j on j.id = t.job_id join bootstraps b on b.id = t.bootstrap_id
 left join steps s on s.id = t.called_by

@@ -140,7 +140,50 @@ function follow(selector, within = document) {
   if (link) location.assign(link.href);
 }
 
+// ---------------------------------------------------------------------------------------- annotations
+
+/** Press a button of the annotation of the marked block or candidate, or of the first one in view. */
+function annotate(selector, within = current() ?? firstInView()) {
+  if (!within) return;
+  if (within.matches(".block, .candidate")) mark(within);
+  $(`.annotate ${selector}`, within)?.click();
+}
+
+function writeNote() {
+  const here = current() ?? firstInView();
+  const details = here && $(".annotate details", here);
+  if (!details) return;
+  mark(here);
+  details.open = true;
+  $("input[name=labels]", details).focus();
+}
+
+document.addEventListener("submit", async (event) => {
+  const form = event.target;
+  if (!form.matches(".annotate")) return;
+  event.preventDefault();
+  const body = new URLSearchParams(new FormData(form, event.submitter));
+  const answer = await fetch(`${form.action}?part=1`, { method: "POST", body }).catch(() => null);
+  if (!answer?.ok) {
+    away(answer && answer.status < 500 ? "The annotation was not accepted." : SILENT);
+    return;
+  }
+  away();
+  const box = form.closest(".annotation");
+  const row = form.closest(".block, .candidate");
+  box.innerHTML = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector(".annotation").innerHTML;
+  announce(body.get("verdict") ? `annotated: ${body.get("verdict")}` : "annotated");
+  if (row) go(row.closest("#review") ? rows()[rows().indexOf(row) + 1] : row);
+});
+
+// ---------------------------------------------------------------------------------------- what keys do
+
 const KEYS = {
+  y: () => annotate(".verdict.good"),
+  x: () => annotate(".verdict.bad"),
+  Y: () => annotate(".verdict.good", $("#of-trace")),
+  X: () => annotate(".verdict.bad", $("#of-trace")),
+  a: writeNote,
   j: () => step(1),
   k: () => step(-1),
   Enter: () => follow("a", current() ?? $(".row") ?? document.createElement("p")),

@@ -1,0 +1,84 @@
+"""Annotations by people: their forms, and the queue of what is most worth a look."""
+
+from typing import Any
+from urllib.parse import quote, unquote
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from weavegen import config
+from weavegen.database import Database
+from weavegen.errors import UsageError
+from weavegen.store import annotations, reports
+from weavegen.viewer import traces
+from weavegen.viewer.responses import form, page, query_number, whole_number
+
+MAX_FORM_CHARS = 8_000
+COOKIE = "annotator"
+COOKIE_SECONDS = 365 * 86_400
+ITEMS_PER_PAGE = 20
+
+
+def annotator(request: Request) -> str:
+    """Who annotates in this browser: the name in its cookie, else the user whose viewer this is."""
+    try:
+        return config.person(unquote(request.cookies.get(COOKIE, "")), "the cookie")
+    except UsageError:
+        return config.load().user
+
+
+class Annotations:
+    """Reads and writes annotations. `writer`: None leaves the pages without forms."""
+
+    def __init__(self, reader: Database, writer: Database | None) -> None:
+        self.reader, self.writer = reader, writer
+
+    def me(self, request: Request) -> str | None:
+        """Who annotates. None if this viewer is read-only."""
+        return None if self.writer is None else annotator(request)
+
+    async def post(self, request: Request) -> Response:
+        """Saves an annotation, and shows what is annotated. With ?part=1 gives only the annotations of it, as HTML."""
+        values = await form(request, MAX_FORM_CHARS)
+        numbers = {name: whole_number(values[name]) for name in ("trace", "index", "candidate") if name in values}
+        if "trace" not in numbers:
+            raise UsageError("an annotation needs a trace")
+        place = annotations.Place(**numbers)
+        found = await run_in_threadpool(self.save, place, annotator(request), values)
+        if request.query_params.get("part") == "1":
+            return page("annotation.html", place=place, annotations=found, me=self.me(request))
+        block = "" if place.index is None else f"/blocks/{place.index}"
+        rest = "" if place.candidate is None or not block else f"/candidates#c{place.candidate}"
+        return RedirectResponse(f"/traces/{place.trace}{block}{rest}", 303)
+
+    def save(self, place: annotations.Place, author: str, values: dict[str, str]) -> list[dict[str, Any]]:
+        """Save an annotation. Returns all of the same thing. Raises UsageError."""
+        if self.writer is None:
+            raise UsageError("this viewer is read-only: open one on the machine of the installation")
+        texts = {name: values.get(name, "").replace("\x00", "").strip() for name in ("verdict", "labels", "note")}
+        labels = [label.strip() for label in texts.pop("labels").split(",")]
+        with self.writer.begin() as conn:
+            about = annotations.save(conn, place, author, labels=labels, **texts)
+            return traces.rows(conn, "annotations_about", **about)
+
+    async def name(self, request: Request) -> Response:
+        """Keeps the name of who annotates in a cookie of the browser."""
+        values = await form(request, MAX_FORM_CHARS)
+        name = config.person(values.get("name", "").strip(), "the name")
+        response = RedirectResponse("/review", 303)
+        response.set_cookie(COOKIE, quote(name), COOKIE_SECONDS, httponly=True, samesite="strict")
+        return response
+
+    def review(self, request: Request) -> Response:
+        """Blocks of a job that are most worth a look, those first that the person has not annotated."""
+        job_id, number = query_number(request, "job"), query_number(request, "page") or 0
+        me = annotator(request)
+        with self.reader.connect() as conn:
+            jobs = reports.jobs(conn)
+            if job_id is None and jobs:
+                job_id = jobs[0].id
+            part = {"limit": ITEMS_PER_PAGE + 1, "offset": number * ITEMS_PER_PAGE}
+            items = traces.rows(conn, "review", job=job_id, me=me, **part)
+        more, shown = len(items) > ITEMS_PER_PAGE, items[:ITEMS_PER_PAGE]
+        return page("review.html", jobs=jobs, job_id=job_id, items=shown, page=number, more=more, me=self.me(request))
