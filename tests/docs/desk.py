@@ -68,6 +68,15 @@ select more.id, a.question, a.truth, a.yes, a.no, a.score, a.model, a.server
 from more join campaign_items i on i.block_id = more.block_id join answers a on a.item_id = i.id
 """
 """Each answer counts ten times, so that a correction can be fitted to so few blocks."""
+ANNOTATED = """
+insert into annotations (trace_id, candidate_id, author, verdict, labels, note)
+select p.trace_id, x.id, 'anna', x.verdict, '{}', ''
+from (
+  select * from preference_pairs where kind = 'candidates' and not outcome_differs order by trace_id, index limit 1
+) p
+cross join lateral (values (p.chosen_id, 'bad'), (p.rejected_id, 'good')) x (id, verdict)
+"""
+"""What a person says about two candidates of a block."""
 PLACEHOLDERS = (
     (r"(weavegen (?:show|fork)|--trace|trace_id =) (?:\d+|TRACE)", r"\1 {trace}"),
     (r"(weavegen (?:status|pause|drain|resume|retune|cancel|report|watch)|--job) (?:\d+|JOB)", r"\1 {job}"),
@@ -189,10 +198,11 @@ class Desk:
         ):
             done = self.bash(text, place)
             assert done.code == 0, done
-        db = pooled(url)
-        with db.begin() as conn:
+        engine = pooled(url)
+        with engine.begin() as conn:
             conn.execute(Statement(ENOUGH))
-        db.close()
+            conn.execute(Statement(ANNOTATED))
+        engine.close()
 
     def place(self, document: str) -> Path:
         """A folder for each document with the files that its reader has: the project's files and the examples."""

@@ -189,3 +189,4 @@ def test_grounded_questions_are_those_of_the_rubric_and_of_the_view() -> None:
     assert len(KNOWN.keys() & asked) == 2
     for question in KNOWN:
         assert f"'{question}'" in views.text("calibration_pairs")
+        assert f"'{question}'" in views.text("annotated_candidates")

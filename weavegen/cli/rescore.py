@@ -196,8 +196,8 @@ def calibrate(
 ) -> Result:
     """Compare the probabilities that the model gave with what really happened, for each question.
 
-    Outcomes are known for three things: whether a block ran, whether an evaluation was true, and whether an
-    assertion held. Jobs use a stored correction (--fit) if they are enqueued with --correction NAME.
+    Known are whether a block ran, whether an evaluation was true, whether an assertion held, and what people said
+    of it in the viewer. Jobs use a stored correction (--fit) if they are enqueued with --correction NAME.
 
     Example: weavegen calibrate --campaign ran --where "type = 'action'" --fit ran-1
     """

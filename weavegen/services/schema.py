@@ -31,6 +31,7 @@ def upgrade(url: str) -> None:
     from alembic import command  # it imports SQLAlchemy, and other commands need not wait for it
     from alembic.config import Config
     from alembic.util import CommandError
+    from sqlalchemy.exc import OperationalError
 
     settings = Config()
     settings.set_main_option("script_location", str(migrations()).replace("%", "%%"))

@@ -28,7 +28,9 @@ from weavegen.services import model_server
 from weavegen.store import releases
 from weavegen.version import __version__
 
-CHANGED = {"retrieval": "the corpus that it searches has grown, or rows were changed or deleted"}
+CHANGED = {"retrieval": "the corpus that it searches has grown, or rows were changed or deleted"} | dict.fromkeys(
+    ("dpo", "verifier"), "people changed annotations, or rows of it were changed or deleted"
+)
 """Formats whose rows depend on more than their own traces, and why a rebuild of them may differ."""
 MIN_THRESHOLD, MAX_THRESHOLD = 0.3, 0.95
 """Range of similarities for near-duplicates. MinHash cannot tell finer differences above it."""

@@ -5,8 +5,14 @@
 --   in two pairs of a block.
 -- correction: a callback block that failed, or is not legal Python, and the next attempt, which ran. The prompt is that
 --   of the failed block. The two were scored after different prompts, so the pair has no margin.
+-- annotated: two texts of one prompt of which people call one good and the other bad, or mostly so. Such verdicts go
+--   before values: a pair of the kind candidates never contradicts one.
 create view preference_pairs as
-with pairs as (
+with judged as (
+  select x.candidate_id, sum(case x.verdict when 'good' then 1 else -1 end) as liking
+  from annotated_candidates x where x.verdict is not null group by x.candidate_id
+),
+pairs as (
   select
     'candidates' as kind, g.trace_id, g.index, u.pair::bigint, g.step_id, u.chosen_id, u.rejected_id,
     u.chosen_value, u.rejected_value, u.chosen_value - u.rejected_value as margin, u.rejected_bad as outcome_differs
@@ -36,7 +42,26 @@ with pairs as (
   ) g
   cross join lateral unnest(g.best, g.worst, g.best_values, g.worst_values, g.worst_bad) with ordinality
     as u (chosen_id, rejected_id, chosen_value, rejected_value, rejected_bad, pair)
-  where u.chosen_value > u.rejected_value or (u.rejected_bad and u.chosen_id <> u.rejected_id)
+  left join judged h on h.candidate_id = u.chosen_id
+  left join judged l on l.candidate_id = u.rejected_id
+  where (u.chosen_value > u.rejected_value or (u.rejected_bad and u.chosen_id <> u.rejected_id))
+    and coalesce(h.liking, 0) >= 0 and coalesce(l.liking, 0) <= 0
+    and not (coalesce(h.liking, 0) > 0 and coalesce(l.liking, 0) < 0)
+  union all
+  select 'annotated', g.trace_id, g.index, u.pair::bigint, g.step_id, u.chosen_id, u.rejected_id, null, null, null,
+    w.failed or coalesce(not w.compiles, false) or coalesce(w.achieved < h.achieved, false)
+  from (
+    select c.trace_id, c.block_index as index, min(c.step_id) as step_id,
+      array_agg(c.id order by v.liking desc, c.id) filter (where v.liking > 0) as best,
+      array_agg(c.id order by v.liking, c.id) filter (where v.liking < 0) as worst
+    from judged v join candidates c on c.id = v.candidate_id join steps s on s.id = c.step_id
+    where c.depth is null or c.finish_reason = 'stop'
+    group by c.trace_id, c.block_index, s.request -> 'prompt' ->> 'header'
+  ) g
+  cross join lateral unnest(g.best, g.worst) with ordinality as u (chosen_id, rejected_id, pair)
+  join candidate_values h on h.candidate_id = u.chosen_id
+  join candidate_values w on w.candidate_id = u.rejected_id
+  where h.text <> w.text
   union all
   select
     'correction', b.trace_id, b.index, 1, c.step_id, n.candidate_id, b.candidate_id, null, null, null, true
@@ -72,9 +97,9 @@ left join blocks x on x.candidate_id = p.rejected_id and x.trace_id = p.trace_id
 left join trials y on y.candidate_id = p.rejected_id;
 
 comment on view preference_pairs is
-  'Two texts for one prompt, one better than the other: by value among the candidates of a block, or a failed attempt and the next one, which ran.';
+  'Two texts for one prompt, one better than the other: by value among the candidates of a block, a failed attempt and the next one, which ran, or as people say.';
 comment on column preference_pairs.kind is
-  'candidates: two of one block; correction: a failed attempt and the next one, which ran.';
+  'candidates: two of one block; correction: a failed attempt and the next one, which ran; annotated: people call one good and the other bad.';
 comment on column preference_pairs.trace_id is 'Its trace.';
 comment on column preference_pairs.index is 'Index of the block that the prompt asked for.';
 comment on column preference_pairs.job_id is 'Its job.';
@@ -87,12 +112,12 @@ comment on column preference_pairs.tick is 'Number of its tick.';
 comment on column preference_pairs.type is 'Type of the block.';
 comment on column preference_pairs.pair is 'Number among the pairs of one prompt, from 1, those of different outcome first, then the widest margin.';
 comment on column preference_pairs.margin is
-  'chosen_value minus rejected_value, above 0 unless the outcomes differ; null: the two were scored after different prompts.';
+  'chosen_value minus rejected_value, above 0 unless the outcomes differ; null: the two were scored after different prompts, or people compared them.';
 comment on column preference_pairs.outcome_differs is
   'Whether the worse text failed, is not legal Python, or left fewer of the task''s evaluations true, unlike the better one.';
 comment on column preference_pairs.chosen_value is
-  'Value of the better text, see candidate_values; null in a correction.';
-comment on column preference_pairs.rejected_value is 'Value of the worse text; null in a correction.';
+  'Value of the better text, see candidate_values; null unless kind is candidates.';
+comment on column preference_pairs.rejected_value is 'Value of the worse text; null unless kind is candidates.';
 comment on column preference_pairs.chosen_id is 'candidates.id of the better text.';
 comment on column preference_pairs.rejected_id is 'candidates.id of the worse text.';
 comment on column preference_pairs.chosen is 'The better body, as sampled.';

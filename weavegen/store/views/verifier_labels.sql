@@ -4,6 +4,8 @@
 -- 3 asserted: the question of an assertion in the block, and whether it held. Known from execution.
 -- 4 tried: whether a candidate that was not chosen ran without errors when it was tried.
 -- 5 evaluated: the question of an evaluation, and whether it was true after the action that ran in its tick.
+-- 6 annotated: the evaluator's question, answered by a person: yes for good, no for bad.
+-- 7 labelled: whether a label of a person's own applies.
 create view verifier_labels as
 select
   v.source, v.source_id, v.label_id, v.block_id, v.trace_id, v.index, t.job_id, j.name as job, j.agent,
@@ -47,6 +49,18 @@ select b.id, b.trace_id, b.index, b.tick, b.type, b.candidate_id, b.body, b.tags
 from evaluations e
 join blocks b on b.trace_id = e.trace_id and b.tick = e.tick and b.type = 'action' and b.ran
 where e.error is null and e.value in ('true', 'false')
+union all
+select x.block_id, x.trace_id, x.index, x.tick, x.type, x.candidate_id, x.body, x.labels, l.*
+from annotated_candidates x
+cross join lateral (
+  select 'annotated' as source, 6 as source_id, x.annotation_id as label_id, x.question,
+    x.verdict = 'good' as label, null::double precision as drawn_from
+  where x.verdict is not null
+  union all
+  select 'labelled', 7, 64 * x.annotation_id + o.position,
+    format('Does the label "%s" apply to this block?', regexp_replace(o.label, '^!', '')), not starts_with(o.label, '!'), null
+  from unnest(x.labels) with ordinality o (label, position)
+) l
 ) v
 join candidates c on c.id = v.candidate_id and c.trace_id = v.trace_id
 join prompts q on q.step_id = c.step_id
@@ -55,12 +69,12 @@ join jobs j on j.id = t.job_id
 join bootstraps f on f.id = t.bootstrap_id;
 
 comment on view verifier_labels is
-  'Yes/no questions about blocks that the model wrote, with answers. Answers are drawn (source drawn) or known (the other sources).';
+  'Yes/no questions about blocks that the model wrote, with answers: drawn (source drawn), of people (annotated, labelled), or known from execution.';
 comment on column verifier_labels.source is
-  'drawn: drawn by the evaluator''s probability; ran: whether the block ran; asserted: whether an assertion in it held; tried: whether a candidate that was not chosen ran; evaluated: whether an evaluation was true after the action.';
-comment on column verifier_labels.source_id is 'The source as a number: 1 drawn, 2 ran, 3 asserted, 4 tried, 5 evaluated.';
-comment on column verifier_labels.label_id is 'grounded_labels.id for the source asserted, candidates.id for tried, evaluations.id for evaluated, else blocks.id.';
-comment on column verifier_labels.block_id is 'The block; for the source tried, the one that was chosen instead.';
+  'drawn: drawn by the evaluator''s probability; ran: whether the block ran; asserted: whether an assertion in it held; tried: whether a candidate that was not chosen ran; evaluated: whether an evaluation was true after the action; annotated: a person''s verdict; labelled: a person''s own label.';
+comment on column verifier_labels.source_id is 'The source as a number: 1 drawn, 2 ran, 3 asserted, 4 tried, 5 evaluated, 6 annotated, 7 labelled.';
+comment on column verifier_labels.label_id is 'grounded_labels.id for the source asserted, candidates.id for tried, evaluations.id for evaluated, annotations.id for annotated, for labelled 64 * annotations.id + position of the label, else blocks.id.';
+comment on column verifier_labels.block_id is 'The block; of a candidate that was not chosen, the one that was chosen instead.';
 comment on column verifier_labels.trace_id is 'Its trace.';
 comment on column verifier_labels.index is 'Index of the block in the trace, from 0.';
 comment on column verifier_labels.job_id is 'Its job.';
@@ -76,7 +90,7 @@ comment on column verifier_labels.label is 'The answer.';
 comment on column verifier_labels.predicted is
   'The model''s probability of yes, if it was asked this question about this text; null: it was not asked.';
 comment on column verifier_labels.body is 'The text that the question is about.';
-comment on column verifier_labels.tags is 'Tags.';
+comment on column verifier_labels.tags is 'Tags of the block; of annotated and labelled: the person''s labels.';
 comment on column verifier_labels.exact_prompt is
   'Whether the prompt of the block can be rebuilt exactly: no block in it was shortened.';
 comment on column verifier_labels.step_id is 'The step that sampled the text.';
