@@ -80,6 +80,8 @@ QUERIES = (
     ),
     *("/traces/{n}/blocks/{n}", "/traces/{n}/blocks/{n}/candidates", "/traces/{n}/ticks", "/traces/{n}/ticks/{n}"),
     *("/review?job={n}", "/review?page={n}"),
+    *("/jobs/{job}?sort={n}", "/jobs/{job}?reward_min={n}", "/jobs/{job}?tag={n}&result={n}&bootstrap={n}"),
+    *("/traces/{trace}/next?kind={n}", "/traces/{trace}/next?kind=error&after={n}"),
     *("/traces/{n}/problems", "/traces/{n}/about", "/traces/{n}/chat", "/traces/{n}.py", "/traces/{n}.json"),
     *("/events/traces/{n}", "/events/traces/{n}/chat", "/jobs/{job}?page={n}", "/jobs/{job}?status={n}"),
     *("/traces/{trace}/blocks/{n}", "/traces/{trace}/blocks/{n}/candidates?diff={n}", "/traces/{trace}/ticks/{n}"),

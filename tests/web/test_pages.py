@@ -214,7 +214,7 @@ def test_going_to_a_block_by_its_number(page: Page, corpus: Database) -> None:
         add_blocks(conn, trace, [action(number, 6) for number in range(300)])
     page.goto(f"/traces/{trace}")
     page.get_by_label("Block", exact=True).fill("222")
-    page.get_by_role("button", name="Go").click()
+    page.get_by_role("button", name="Go", exact=True).click()
     expect(page.locator("#b222.current")).to_be_in_viewport()
     page.locator("main").press("G")
     expect(page.locator("#b299")).to_be_in_viewport()

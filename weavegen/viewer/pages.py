@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
+import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
@@ -16,15 +18,15 @@ from weavegen.errors import UsageError, required
 from weavegen.services import model_server
 from weavegen.services.faults import faults
 from weavegen.store import reports
-from weavegen.viewer import choices, figures, traces
-from weavegen.viewer.responses import NO_STORE, attachment, page, path_number, problem, query_number
+from weavegen.viewer import choices, figures, listing, traces
+from weavegen.viewer.responses import NO_STORE, attachment, page, path_number, problem, query_number, whole_number
 
-STATUSES = ("queued", "running", "ended", "failed", "cancelled")
+JUMPS = ("error", "backtrack", "low", "divergence")
+"""Kinds of blocks that next_block.sql finds."""
 PARTS = {"ticks": traces.ticks, "problems": traces.problem_map, "about": traces.history}
 """What a page shows of a trace, by the end of its address and the name of its template."""
 QUERY_SECONDS = 20.0
 """Time limit of a query."""
-TRACES_PER_PAGE = 100
 MAX_HITS = 30
 MAX_BLOCKS = 200
 """Blocks in one response at most."""
@@ -49,32 +51,34 @@ class Pages:
             return page("jobs.html", jobs=reports.jobs(conn), now={}, faults=faults(conn, configuration.load()))
 
     def job(self, request: Request) -> Response:
-        job_id, status = path_number(request, "job"), request.query_params.get("status")
-        status = status if status in STATUSES else None
-        number = query_number(request, "page") or 0
+        job_id, number = path_number(request, "job"), query_number(request, "page") or 0
+        asked = listing.asked(request.query_params)
         with self.reader.connect() as conn:
-            # One more than the page shows: is there another page?
-            part = {"limit": TRACES_PER_PAGE + 1, "offset": number * TRACES_PER_PAGE}
-            rows = traces.rows(conn, "job_traces", job=job_id, status=status, **part)
+            job = reports.jobs(conn, job_id)[0]
+            rows, more = listing.rows(conn, job_id, asked, number)
             return page(
                 "job.html",
-                job=reports.jobs(conn, job_id)[0],
+                job=job,
                 now={},
                 about=traces.job_settings(conn, job_id),
-                traces=rows[:TRACES_PER_PAGE],
-                status=status,
+                outcomes=traces.rows(conn, "outcomes", job=job_id)[0],
+                age=reports.materialised(conn, "tick_stats").get("tick_stats"),
+                traces=rows,
+                asked=asked,
+                link=partial(listing.address, asked),
                 page=number,
-                more=len(rows) > TRACES_PER_PAGE,
+                more=more,
                 faults=faults(conn, configuration.load()),
             )
 
     def trace(self, request: Request) -> Response:
-        """A trace. With an index in the path, the page contains the piece of the trace with that block."""
+        """A trace at the block in the path, else at the first block that was written, after the bootstrap's tick."""
         with self.trace_of(request) as (conn, trace):
             at = path_number(request, "index") if "index" in request.path_params else None
             if at is not None and at >= trace["blocks"]:
                 raise UsageError(f"trace {trace['id']} has no block {at}: it has {trace['blocks']} so far")
-            opened = (at or 0) // traces.BLOCKS_PER_PIECE
+            start = at if at is not None else min(trace["first_written"], max(0, trace["blocks"] - 1))
+            opened = start // traces.BLOCKS_PER_PIECE
             first = opened * traces.BLOCKS_PER_PIECE
             return page(
                 "trace.html",
@@ -84,6 +88,8 @@ class Pages:
                 opened=opened,
                 blocks=traces.blocks(conn, trace["id"], first, first + traces.BLOCKS_PER_PIECE),
                 at=at,
+                start=start,
+                jumps=JUMPS,
                 state=traces.state(conn, trace["id"]),
                 trace_id=trace["id"],
                 me=self.me(request),
@@ -98,6 +104,19 @@ class Pages:
             traces.state(conn, trace_id)
             blocks = traces.blocks(conn, trace_id, first, end)
         return page("blocks.html", trace_id=trace_id, blocks=blocks, me=self.me(request))
+
+    def next(self, request: Request) -> Response:
+        """The next block of a kind, or the previous one (`?back=1`): its index as JSON, or its page."""
+        kind, after, back = (request.query_params.get(name, "") for name in ("kind", "after", "back"))
+        if kind not in JUMPS:
+            raise UsageError(f"there is no kind {kind!r:.40}: choose one of {', '.join(JUMPS)}")
+        values = {"kind": kind, "after": whole_number(after) if after else -1, "back": back == "1"}
+        with self.trace_of(request) as (conn, trace):
+            index = sql.run(conn, "viewer/next_block", trace=trace["id"], **values).scalar_one_or_none()
+        if request.headers.get("accept") == "application/json":
+            return Response(msgspec.json.encode({"index": index}), media_type="application/json", headers=NO_STORE)
+        index = required(index, f"trace {trace['id']} has no further block of the kind {kind}")
+        return RedirectResponse(f"/traces/{trace['id']}/blocks/{index}", 303)
 
     def candidates(self, request: Request) -> Response:
         """The candidates of a block. `?diff=1`: rejected ones as differences from the block."""

@@ -3,7 +3,11 @@ select t.id, t.job_id, j.name as job, j.agent, j.model, t.number, b.name as boot
   t.blocks, t.bytes, t.restarts, t.sampled_tokens, t.candidates, t.written, t.server, t.started_at,
   t.finished_at, t.fork_of, t.fork_at, t.retry_of, s.trace_id as asked_by,
   extract(epoch from coalesce(t.finished_at, now()) - t.started_at)::float as seconds,
-  (select sum(k.reward) from ticks k where k.trace_id = t.id) as reward,
+  (select avg(k.reward) from ticks k where k.trace_id = t.id and k.number > 0 and not exists (
+    select from ticks n where n.trace_id = t.id and n.number = k.number + 1 and n.first_block <= t.fork_at
+  )) as reward,
+  greatest((select k.first_block from ticks k where k.trace_id = t.id and k.number > 0 order by k.number limit 1),
+    t.fork_at, 0) as first_written,
   array(select r.id from traces r where r.retry_of = t.id order by r.id) as retries,
   array(select f.id from traces f where f.fork_of = t.id order by f.id limit 50) as forks,
   (select json_agg(json_build_object('author', author, 'verdict', verdict, 'labels', labels, 'note', note,

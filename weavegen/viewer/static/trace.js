@@ -119,6 +119,29 @@
   }
   window.weavegenGo = goTo;
 
+  /** Go to the next block of a kind (error, backtrack, low, divergence) after the marked one, or to the previous one. */
+  window.weavegenJump = async (kind, back) => {
+    const here = current() ?? firstInView();
+    const after = here?.dataset.index ?? 0;
+    const address = `/traces/${trace}/next?kind=${kind}&after=${after}&back=${back ? 1 : 0}`;
+    const answer = await fetch(address, { headers: { accept: "application/json" } }).catch(() => null);
+    if (!answer?.ok) {
+      away(SILENT);
+      return;
+    }
+    away();
+    const { index } = await answer.json();
+    const none = `No ${kind === "low" ? "low score" : kind} ${back ? "before" : "after"} block ${after}.`;
+    $("#jumped").textContent = index === null ? none : "";
+    if (index !== null) await goTo(index);
+  };
+  for (const link of $$("[data-jump]")) {
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      window.weavegenJump(link.dataset.jump, event.shiftKey);
+    });
+  }
+
   root.addEventListener("went", (event) => {
     const index = event.target.dataset.index;
     if (index) history.replaceState(null, "", `/traces/${trace}/blocks/${index}`);
