@@ -7,7 +7,7 @@ OF_A_TRACE = (
     "/about",
 )  # fmt: skip
 OTHERS: tuple[str, ...] = ("/", "/jobs/1", "/jobs/1/report", "/search?q=the", "/figures", "/requests", "/review")
-OTHERS += ("/jobs/1?sort=-reward&blocks_min=1",)
+OTHERS += ("/jobs/1?sort=-reward&blocks_min=1", "/compare/jobs?a=1&b=2", "/compare/traces?a={}&b=1&diff=1")
 PLACES = (*OTHERS, *(f"/traces/{{}}{place}" for place in OF_A_TRACE))
 """Addresses of pages, with fields for the values that `rejected` returns."""
 

@@ -80,6 +80,7 @@ QUERIES = (
     ),
     *("/traces/{n}/blocks/{n}", "/traces/{n}/blocks/{n}/candidates", "/traces/{n}/ticks", "/traces/{n}/ticks/{n}"),
     *("/review?job={n}", "/review?page={n}"),
+    *("/compare/jobs?a={n}&b={job}", "/compare/traces?a={trace}&b={n}", "/compare/traces?a={trace}&b={trace}&tick={n}"),
     *("/jobs/{job}?sort={n}", "/jobs/{job}?reward_min={n}", "/jobs/{job}?tag={n}&result={n}&bootstrap={n}"),
     *("/traces/{trace}/next?kind={n}", "/traces/{trace}/next?kind=error&after={n}"),
     *("/traces/{n}/problems", "/traces/{n}/about", "/traces/{n}/chat", "/traces/{n}.py", "/traces/{n}.json"),

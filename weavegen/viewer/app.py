@@ -24,6 +24,7 @@ from weavegen.http_server import Server as HttpServer
 from weavegen.store.session import read_only
 from weavegen.viewer.annotations import Annotations
 from weavegen.viewer.chat import Chat
+from weavegen.viewer.compare import Compare
 from weavegen.viewer.guard import LOCAL, Guard
 from weavegen.viewer.live import NO_DATABASE, UNAVAILABLE, Events
 from weavegen.viewer.pages import QUERY_SECONDS, Pages
@@ -60,7 +61,7 @@ def make_app(reader: Database, writer: Database | None, hosts: frozenset[str] | 
             writer.close()
 
     requests, annotations = ToolRequests(reader, writable=writer is not None), Annotations(reader, writer)
-    readers = Pages(reader, annotations.me), Events(reader)
+    readers = Pages(reader, annotations.me), Compare(reader), Events(reader)
     app = Starlette(
         routes=routes(*readers, Chat(reader, writer), requests, annotations),
         lifespan=lifespan,
@@ -81,7 +82,7 @@ def make_app(reader: Database, writer: Database | None, hosts: frozenset[str] | 
 
 
 def routes(
-    pages: Pages, events: Events, chat: Chat, requests: ToolRequests, annotations: Annotations
+    pages: Pages, compare: Compare, events: Events, chat: Chat, requests: ToolRequests, annotations: Annotations
 ) -> list[Route | Mount]:
     """What is at which address."""
     trace = "/traces/{trace:row}"
@@ -106,6 +107,8 @@ def routes(
         "/requests": requests.list,
         "/requests/{number:row}": requests.show,
         "/review": annotations.review,
+        "/compare/jobs": compare.jobs,
+        "/compare/traces": compare.traces,
         "/search": pages.search,
         "/figures": pages.figures,
         "/metrics": pages.metrics,

@@ -1,0 +1,74 @@
+-- Measures of two jobs, over their traces that are over, for each job in all and for each of its bootstraps. `value` is
+-- sum(part) / sum(whole). [low, high] holds the true value with 95%: for a share of traces by Wilson (1927); else by the
+-- variance of a ratio of sums (Cochran, Sampling Techniques, 1977, 6.4), with the traces as the independent units.
+-- A trace succeeds if it returned and, at its last tick, every evaluation of its task was true; as evaluator/sql/traces.sql.
+with finished as (
+  select t.*, f.name as bootstrap, k.*,
+    case when jsonb_typeof(t.returned) = 'object' then coalesce(t.returned ->> 'result',
+      case t.returned -> 'success' when 'true' then 'success' when 'false' then 'no success' end) end as result,
+    case when t.ended_because = 'returned' then (
+      select case
+        when not coalesce(
+          bool_and(e.error is null and e.value = 'true') filter (where e.cause is null), count(e.cause) > 0) then false
+        when count(e.cause) = 0 then true
+      end
+      from evaluations e where e.trace_id = t.id and e.scope = 'task' and e.tick = t.ticks
+    ) else false end as success
+  from traces t join bootstraps f on f.id = t.bootstrap_id
+  cross join lateral (
+    select avg(tick_reward) filter (where tick > 0) as reward, sum(errors) as errors, sum(backtracks) as backtracks,
+      sum(blocks) as own_blocks, sum(kept_tokens) as kept, sum(s.sampled_tokens) as sampled, sum(model_seconds) as model,
+      count(*) filter (where action_ran) as acted, count(action_ran) as tried, avg(action_score) as score
+    from tick_stats s where s.trace_id = t.id
+  ) k
+  where t.job_id in (:a, :b) and t.status in ('ended', 'failed', 'cancelled')
+), results as (
+  select distinct result from finished where result is not null
+), measured as (
+  select o.job_id, o.bootstrap, m.*
+  from finished o cross join lateral (values
+    (1, 'success', 'share', o.success::int::float, case when o.success is not null then 1.0 end),
+    (3, 'ended', 'share', (o.status = 'ended')::int, 1),
+    (4, 'reward of a trace, 0 to 0.5', 'number', o.reward, case when o.reward is not null then 1 end),
+    (5, 'ticks with an action that ran', 'percent', o.acted, o.tried),
+    (6, 'errors in 100 blocks', 'number', 100 * o.errors::float, o.own_blocks::float),
+    (7, 'backtracks in 100 blocks', 'number', 100 * o.backtracks::float, o.own_blocks::float),
+    (8, 'mean score of actions, log odds', 'number', o.score, case when o.score is not null then 1 end),
+    (9, 'yield: text of a trace that ended, kB', 'number',
+      case when o.status = 'ended' then (o.bytes - o.shared_bytes) / 1e3 else 0 end, 1),
+    (10, 'tokens kept', 'percent', o.kept::float, o.sampled::float),
+    (11, 'candidates for a block', 'number', o.candidates, o.written),
+    (12, 'cost: sampled tokens for a trace', 'number', o.sampled_tokens, 1),
+    (13, 'cost: sampled tokens for a kept kB', 'number', o.sampled_tokens,
+      case when o.status = 'ended' then (o.bytes - o.shared_bytes) / 1e3 else 0 end),
+    (14, 'cost: model seconds for a trace', 'number', o.model, 1)
+  ) m (position, measure, kind, part, whole)
+  union all
+  select o.job_id, o.bootstrap, 2, r.result, 'share', (o.result is not distinct from r.result)::int, 1
+  from finished o cross join results r
+), summed as (
+  select m.*, sum(part) over w / nullif(sum(whole) over w, 0) as value, sum(whole) over w as wholes,
+    count(*) over w as n
+  from (
+    select *, null as file from measured union all select *, bootstrap from measured where position <= 4
+  ) m
+  where part is not null and whole is not null
+  window w as (partition by position, measure, job_id, file)
+), spread as (
+  select position, measure, kind, job_id, file, value, n,
+    sqrt(n / nullif(n - 1, 0)::float * sum((part - value * whole) ^ 2)) / nullif(wholes, 0) as error
+  from summed where value is not null group by position, measure, kind, job_id, file, value, wholes, n
+)
+select to_char(position, '00') || ' ' || measure as position_and_name, measure, kind, job_id, file as bootstrap, value, n,
+  case kind
+    when 'share' then greatest(0, (value + q / 2 - half) / (1 + q))
+    when 'percent' then greatest(0, value - z * error) else value - z * error
+  end as low,
+  case kind
+    when 'share' then least(1, (value + q / 2 + half) / (1 + q))
+    when 'percent' then least(1, value + z * error) else value + z * error
+  end as high
+from spread
+cross join lateral (select 1.959964 as z, 1.959964 ^ 2 / n as q) c
+cross join lateral (select sqrt(greatest(0, value * (1 - value) * q + q * q / 4)) as half) h
+order by file nulls first, position, measure, job_id
