@@ -11,18 +11,36 @@ from tests.web.places import PLACES, rejected
 from tests.web.serving import tell
 from tests.web.traces import HOSTILE, action, add_blocks, add_candidates, new_trace
 from weavegen.database import Database, Statement
-from weavegen.store import messages
+from weavegen.store import messages, reports
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import parse_trace
 
 
 def test_jobs_and_a_jobs_traces(page: Page) -> None:
-    page.goto("/")
+    page.goto("/?before=5")
     expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
     page.get_by_role("link", name="1", exact=True).click()
     expect(page.get_by_role("heading", name=re.compile("^Job "))).to_be_visible()
     page.locator("tbody .row a").first.click()
     expect(page.locator("#b0")).to_be_visible()
+
+
+def test_older_jobs_follow(page: Page, corpus: Database) -> None:
+    with corpus.begin() as conn:
+        for number in range(reports.JOBS):
+            new_trace(conn, name=f"older {number}")
+        jobs = conn.execute("select distinct job_id from traces order by 1 desc").scalars()
+    page.goto("/")
+    for first in range(0, len(jobs), reports.JOBS):
+        expect(page.locator("tr.row td.num:first-child")).to_have_text(
+            list(map(str, jobs[first : first + reports.JOBS]))
+        )
+        if first + reports.JOBS < len(jobs):
+            page.get_by_role("link", name="older jobs").click()
+    page.get_by_role("link", name="newest jobs").click()
+    expect(page.locator("tr.row").first).to_contain_text(str(jobs[0]))
+    page.goto("/?before=1")
+    expect(page.get_by_text("There is no older job")).to_be_visible()
 
 
 def test_the_traces_of_one_status(page: Page, corpus: Database) -> None:
@@ -87,7 +105,7 @@ def test_from_the_front_page_to_a_candidates_differences(page: Page, corpus: Dat
     trace, _ = rejected(corpus)
     with corpus.connect() as conn:
         job = conn.execute(Statement("select job_id from traces where id = :id"), {"id": trace}).scalar_one()
-    page.goto("/")
+    page.goto(f"/?before={job + 1}")
     row = page.locator("tr.row", has=page.get_by_role("link", name=str(job), exact=True))
     while "current" not in (row.get_attribute("class") or ""):
         page.keyboard.press("j")

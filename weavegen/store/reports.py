@@ -83,13 +83,19 @@ class JobRow:
         return self.queued + self.running
 
 
-def jobs(conn: Connection, job_id: int | None = None, limit: int = 50, *, only_open: bool = False) -> list[JobRow]:
-    """The latest jobs, newest first; or one. Raises UsageError if there is no such job.
+JOBS = 50
+"""Jobs of a list."""
+
+
+def jobs(
+    conn: Connection, job_id: int | None = None, *, only_open: bool = False, before: int | None = None
+) -> list[JobRow]:
+    """The latest jobs, newest first, before a job or of all; or one. Raises UsageError if there is no such job.
 
     It reads all rows of their traces: half a second for a million.
     """
-    jobs = sql.run(conn, "store/listed_jobs", job=job_id, only_open=only_open, limit=limit).scalars()
-    rows = sql.run(conn, "store/job_rows", jobs=jobs).all()
+    listed = sql.run(conn, "store/listed_jobs", job=job_id, only_open=only_open, before=before, limit=JOBS)
+    rows = sql.run(conn, "store/job_rows", jobs=listed.scalars()).all()
     if job_id is not None and not rows:
         raise UsageError(f"there is no job {job_id}: `weavegen status` lists them")
     retunes = _retunes(conn, [row.id for row in rows])

@@ -47,8 +47,10 @@ class Pages:
             yield conn, traces.trace(conn, path_number(request, "trace"))
 
     def jobs(self, request: Request) -> Response:
+        before = query_number(request, "before")
         with self.reader.connect() as conn:
-            return page("jobs.html", jobs=reports.jobs(conn), now={}, faults=faults(conn, configuration.load()))
+            jobs, found = reports.jobs(conn, before=before), faults(conn, configuration.load())
+        return page("jobs.html", jobs=jobs, now={}, faults=found, before=before, more=len(jobs) == reports.JOBS)
 
     def job(self, request: Request) -> Response:
         job_id, number = path_number(request, "job"), query_number(request, "page") or 0
