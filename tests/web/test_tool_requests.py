@@ -41,21 +41,27 @@ def test_requests_are_entered_answered_and_cancelled(browser: Browser, place: In
     expect(page.get_by_text("The simulated model writes this text.")).to_be_visible()
     expect(page.get_by_role("heading", name=re.compile("It asks|Result"))).to_be_visible(timeout=PATIENCE)
     assert place.sql("select requirements from requests") == [(["a list", "at most three words"],)]
-    for number in (2, 3):  # seeds are given on the command line alone, and whether the simulation asks is chance
-        assert place.json("request", "create", "-o", OBJECTIVE, "--seed", "1")["id"] == number
+    asking: list[int] = []
+    while len(asking) < 2:  # whether the simulation asks is chance, also with a seed
+        number = place.json("request", "create", "-o", OBJECTIVE, "--seed", "1")["id"]
         page.goto(f"/requests/{number}")
-        expect(page.get_by_role("heading", name="It asks")).to_be_visible(timeout=PATIENCE)
+        expect(page.get_by_role("heading", name=re.compile("It asks|Result"))).to_be_visible(timeout=PATIENCE)
+        asking += [number] if page.get_by_role("heading", name="It asks").is_visible() else []
+        assert number < 12
     page.get_by_text("Cancel it").click()
     page.get_by_label("Why?").fill("no longer needed")
     page.get_by_role("button", name="Cancel the request").click()
     expect(page.locator("tbody")).to_contain_text("no longer needed")
     page.goto("/requests")
-    page.get_by_role("link", name="2", exact=True).click()
+    page.get_by_role("link", name=str(asking[0]), exact=True).click()
     page.get_by_label("Your answer").fill('"the cat and the dog and the end"')
     page.get_by_role("button", name="Answer").click()
     expect(page.locator("tbody")).to_contain_text("the cat and the dog")
     expect(page.get_by_role("heading", name="Result")).to_be_visible(timeout=PATIENCE)
-    assert place.sql("select status from requests where id > 1 order by id") == [("SUCCEEDED",), ("CANCELED",)]
+    assert place.sql("select status from requests where id = any(:ids) order by id", ids=asking) == [
+        ("SUCCEEDED",),
+        ("CANCELED",),
+    ]
     assert watched.wrong == []
     page.close()
 
