@@ -117,7 +117,7 @@ class Connection(psycopg.Connection[Any]):
     """A connection. Its statements begin a transaction, unless it commits each by itself."""
 
     database: "Database"
-    """Where other connections to the same database are had."""
+    """The database that it is a connection to."""
     _names = itertools.count(1)
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> Result:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
@@ -24,6 +24,8 @@ from weavegen.cli.pool import members
 from weavegen.cli.tune import Model, Training, Where, collect, train
 from weavegen.cli.watch import show as wait
 from weavegen.errors import UsageError, WeavegenError
+from weavegen.evaluator.calibration import Pair, figures, fit
+from weavegen.evaluator.evaluation import HELD_OUT, SETTINGS, judged
 from weavegen.evaluator.rubrics import WILL_RUN, parse
 from weavegen.folders import locked
 from weavegen.pool import adapters, served
@@ -33,9 +35,6 @@ from weavegen.training import rounds as state
 from weavegen.training.plan import TunePlan
 from weavegen.training.rounds import ADAPTER, Loop, Order, Round
 from weavegen.version import __version__
-
-if TYPE_CHECKING:
-    from weavegen.evaluator.calibration import Pair
 
 SERVE_SECONDS = 600.0
 """Time that a server may take to serve new weights after the command of --serve."""
@@ -107,7 +106,6 @@ def improve(
 def begun(folder: Path, order: Order) -> Iterator[Loop]:
     """The loop in a folder, which is locked against other processes. Raises UsageError if it is another loop."""
     from weavegen.engine import enqueueing
-    from weavegen.evaluator.evaluation import HELD_OUT
 
     if not 0 <= order.seed * MOST_ROUNDS < HELD_OUT:
         raise UsageError(f"--seed is {order.seed}: give one from 0 to {HELD_OUT // MOST_ROUNDS - 1}")
@@ -209,9 +207,6 @@ class Driver:
 
     def evaluate(self, round: Round) -> bool:
         """Measure the round's model on held-out seeds, decide whether it is the best, and recalibrate its judge."""
-        from weavegen.evaluator.calibration import fit
-        from weavegen.evaluator.evaluation import SETTINGS, judged
-
         order = self.loop.order
         self.say(round, f"{self.title(round)} is measured")
         model = self.served(round.number)
@@ -239,8 +234,6 @@ class Driver:
 
         The better a model writes, the less easily its own errors are recognised. These actions are the same for all.
         """
-        from weavegen.evaluator.evaluation import judged
-
         job, name = self.loop.rounds[0].jobs["unaided"], f"{self.loop.name} round {round.number}: judge"
         with writing() as conn:
             blocks = [block for block, _ in judged(conn, job)]
@@ -329,10 +322,8 @@ class Driver:
                     adapters.unload(members(), str(self.name(round.number)))
 
 
-def area(labels: "Sequence[Pair]") -> float | None:
+def area(labels: Sequence[Pair]) -> float | None:
     """The AUC of answers; None: it is not defined."""
-    from weavegen.evaluator.calibration import figures
-
     return figures(WILL_RUN, "ran", labels).auc if labels else None
 
 
