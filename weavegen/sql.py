@@ -4,6 +4,7 @@ A query has :name for a parameter. Its own text says how a value is sent: cast(:
 msgspec encodes, and cast(:name as bigint[]), or a cast to another type in weavegen.database.SENT, a list of numbers.
 """
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -11,12 +12,19 @@ from typing import Any
 
 from weavegen.database import Connection, Result, Statement
 
+INCLUDED = re.compile(r"\{(\w+/\w+)\}")
+
 
 @cache
 def text(query: str) -> str:
     """The text of the query ROOM/NAME."""
     room, name = query.split("/", 1)
-    return (Path(__file__).parent / room / "sql" / f"{name}.sql").read_text()
+    return included((Path(__file__).parent / room / "sql" / f"{name}.sql").read_text())
+
+
+def included(query: str) -> str:
+    """A query's text in which {ROOM/NAME} stands for the text of another, such as an expression that several have."""
+    return INCLUDED.sub(lambda found: text(found[1]), query)
 
 
 @cache

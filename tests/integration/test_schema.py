@@ -138,15 +138,11 @@ def names(db: Database) -> list[str]:
 
 
 PLACES = {
-    "{live}": sql.text("audit/live"),
-    "{sampled}": sql.text("audit/sampled"),
     "{scope}": "true",
     "{which}": "true",
     "{order}": "id",
     "{table}": "steps",
     "{free}": "ready",
-    "{copied_steps}": sql.text("store/fork_copied_steps"),
-    "{texts}": sql.text("store/campaign_texts"),
     "{key}": "block_id",
     "{view}": "verifier_labels",
     "{columns}": "server, owner",
@@ -161,15 +157,19 @@ LISTED = f"with indexed_anew as ({sql.text('search/list_blocks').replace(INDEXED
 BEGINNINGS = {
     "audit/sql/live": "with",
     "audit/sql/sampled": "with",
+    "evaluator/sql/success": "select",
     "search/sql/count_listed": LISTED,
     "search/sql/listed_blocks": LISTED,
     "search/sql/queue_rest": LISTED,
     "search/sql/unqueue": LISTED,
     "store/sql/fork_copied_steps": "with",
+    "store/sql/trace_result": "select",
 }
 """What the program puts before statements that are not whole."""
-ENDS = dict.fromkeys(("audit/sql/live", "audit/sql/sampled", "store/sql/fork_copied_steps"), "select 1")
-"""What comes after them, if they are only a beginning."""
+ENDS = dict.fromkeys(
+    ("audit/sql/live", "audit/sql/sampled", "store/sql/fork_copied_steps"), "select 1"
+) | dict.fromkeys(("evaluator/sql/success", "store/sql/trace_result"), "from traces t")
+"""What comes after them, if they are only a part of a statement."""
 SETTINGS = ("limit_time", "more_memory", "only_read")
 COMMANDS = {"audit/sql/snapshot"} | {
     f"store/sql/{name}"
@@ -182,7 +182,9 @@ def statements() -> Iterator[tuple[str, str]]:
     """The path of each file with a statement, and the statement as the program runs it."""
     for file in sorted([*PACKAGE.glob("*/sql/**/*.sql"), *PACKAGE.glob("audit/checks/*.sql")]):
         path = str(file.relative_to(PACKAGE).with_suffix(""))
-        text = f"{BEGINNINGS.get(path, '')} {file.read_text()} {ENDS.get(path, '')}".replace(INDEXED_ANEW, "")
+        text = f"{BEGINNINGS.get(path, '')} {sql.included(file.read_text())} {ENDS.get(path, '')}".replace(
+            INDEXED_ANEW, ""
+        )
         for place, filling in PLACES.items():
             text = text.replace(place, filling)
         if "-- Executed by psycopg itself." in text:

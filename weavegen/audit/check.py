@@ -1,8 +1,7 @@
 """What a check is, how its file is read, what it found; and an audit in progress.
 
 A check that SQL can express is a file checks/NAME.sql: a header of comments, then one query for all traces, which
-gives a row (trace, place, problem) for each finding. `{scope}` in it stands for the condition on `traces t`,
-`{live}` and `{sampled}` for the common table expressions of these names in sql/.
+gives a row (trace, place, problem) for each finding. `{scope}` in it stands for the condition on `traces t`.
 """
 
 import re
@@ -54,7 +53,7 @@ class Check:
 
 def sql_check(name: str) -> Check:
     """The check in checks/NAME.sql."""
-    text = (FOLDER / f"{name}.sql").read_text()
+    text = sql.included((FOLDER / f"{name}.sql").read_text())
     header = HEADER.match(text)
     assert header is not None, f"{name}.sql has no header"
     return Check(
@@ -149,7 +148,6 @@ class Scan:
 
     def rows(self, query: str, *, at_once: bool = False, **parameters: Any) -> Iterator[Any]:
         """Rows of a query, CHUNK_ROWS at a time. `at_once` fetches all in one round trip instead of four."""
-        query = query.replace("{live}", sql.text("audit/live")).replace("{sampled}", sql.text("audit/sampled"))
         statement = Statement(query.replace("{scope}", self.scope.condition))
         values = self.parameters | parameters
         yield from self.conn.execute(statement, values) if at_once else self.conn.stream(statement, values, CHUNK_ROWS)

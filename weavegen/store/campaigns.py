@@ -30,8 +30,7 @@ LEASES = LeaseTable("campaign_batches", "batch", BatchStatus.WAITING)
 def preview(conn: Connection, rubric: Rubric, over: str, ids: Sequence[int]) -> Any:
     """What a campaign about these blocks or candidates would ask, a row of preview_campaign.sql. Writes nothing."""
     numbers = {"all_types": list(map(str, BlockType)), "numbers": [len(rubric.about(type)) for type in BlockType]}
-    query = sql.load("store/preview_campaign", texts=sql.text("store/campaign_texts"))
-    return conn.execute(query, _parameters(rubric, over, ids) | numbers).one()
+    return sql.run(conn, "store/preview_campaign", **_parameters(rubric, over, ids), **numbers).one()
 
 
 def create(
@@ -56,8 +55,7 @@ def create(
         "rubric_version": rubric.version, "model": model, "version": version,
     }  # fmt: skip
     campaign = int(sql.run(conn, "store/insert_campaign", **values).scalar_one())
-    insert = sql.load("store/insert_campaign_batches", texts=sql.text("store/campaign_texts"))
-    conn.execute(insert, _parameters(rubric, over, ids) | {"campaign": campaign})
+    sql.run(conn, "store/insert_campaign_batches", **_parameters(rubric, over, ids), campaign=campaign)
     return campaign
 
 

@@ -214,7 +214,7 @@ def copy_prefix(conn: Connection, trace_id: int, cut: Cut, settings: trace_rows.
     for number in cut.open:
         _inherit(conn, trace_id, parent, number, cut.at)
     for query in COPIES:
-        conn.execute(sql.load(f"store/{query}", copied_steps=sql.text("store/fork_copied_steps")), values)
+        sql.run(conn, f"store/{query}", **values)
     last = sql.run(conn, "store/last_executed", **values).scalar_one_or_none()
     if last is not None:
         environments.save_subagents(conn, trace_id, replay.decode_result("execute", last).subagents)

@@ -1,7 +1,7 @@
 -- proves: every block that the model read as tokens (in conversations: every message) has recorded tokens, and
 --   no missing block has
 -- subject: blocks
-with {live}, read as (
+with {audit/live}, read as (
   select p.trace_id, (s.request #>> '{prompt,window,1}')::bigint as until,
     min((s.request #>> '{prompt,window,0}')::bigint) as first
   from prompts p join traces t on t.id = p.trace_id join steps s on s.id = p.step_id

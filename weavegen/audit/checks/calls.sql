@@ -1,6 +1,6 @@
 -- proves: a finished call has ticks of its subagent, and its return stands directly after them
 -- subject: calls
-with {live}
+with {audit/live}
 select s.trace_id, 'step ' || s.id, case
     when not exists (select from ticks i where i.trace_id = s.trace_id and i.caller = s.tick
       and i.subagent = s.request ->> 'subagent')

@@ -1,7 +1,7 @@
 -- proves: a done sample step has as many candidates as it requested, other steps have none, and a tree search's
 --   candidates continue their parents
 -- subject: samples
-with {sampled}
+with {audit/sampled}
 select s.trace_id, 'step ' || s.id, format('this %s step is %s and requested %s candidates; %s are recorded, the '
     || 'last at position %s', s.kind, s.status, coalesce(s.request ->> 'n', '0'), coalesce(c.n, 0), c.last)
 from steps s join traces t on t.id = s.trace_id

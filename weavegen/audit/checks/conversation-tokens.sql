@@ -1,6 +1,6 @@
 -- proves: the model read as many tokens as the conversation's messages have
 -- subject: replies
-with {live}, upto as (  -- the tokens of all messages of a trace up to a block
+with {audit/live}, upto as (  -- the tokens of all messages of a trace up to a block
   select b.trace_id, b.index, sum(cardinality(o.token_ids)) over w as tokens,
     count(*) filter (where b.type = any(:messages) and o.trace_id is null) over w as unknown
   from blocks b join traces t on t.id = b.trace_id

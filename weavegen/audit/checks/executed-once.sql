@@ -1,6 +1,6 @@
 -- proves: every execution belongs to exactly one block
 -- subject: executions
-with {live}
+with {audit/live}
 select s.trace_id, 'step ' || s.id,
   format('it executed a block of type %s, but %s blocks name it',
     coalesce(s.request ->> 'type', s.request ->> 'op'), b.n)

@@ -1,6 +1,6 @@
 -- proves: the prompt of every done sample and score step is recorded and consists of existing blocks
 -- subject: steps
-with {live}
+with {audit/live}
 select s.trace_id, 'step ' || s.id, case
     when p.step_id is null then format('this %s step is done, but its prompt is missing', s.kind)
     when s.kind not in ('sample', 'score') or s.status <> 'done'

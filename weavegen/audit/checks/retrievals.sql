@@ -1,7 +1,7 @@
 -- proves: the hits of every done query are recorded: blocks that had left the window, examples, and other
 --   traces' blocks only where asked for
 -- subject: retrievals
-with {live}
+with {audit/live}
 select s.trace_id, 'step ' || s.id, case
     when (r.id is null) = (s.status = 'done')
       then format('this query is %s, but its hits are %s', s.status,

@@ -1,6 +1,6 @@
 -- proves: every candidate of a done lint step has a verdict, and no other candidate has one
 -- subject: samples
-with {sampled}, lints as materialized (
+with {audit/sampled}, lints as materialized (
   select l.trace_id, l.tick, l.run, l.status, (l.request ->> 'sample')::bigint as ordinal
   from steps l join traces t on t.id = l.trace_id where {scope} and l.kind = 'lint'
 )

@@ -1,5 +1,5 @@
 -- Copies the blocks before the cut. Open ticks have no reward yet.
-with {copied_steps}
+with {store/fork_copied_steps}
 insert into blocks (trace_id, index, tick, subagent, type, body, rendered, timestamp, time_remaining, block_size,
   bm25_query, title, tick_start, working_directory, compiles, question, answer, probability, ran, exception, tags,
   score, reward, preference, executed_by, toolset_id, created_at)

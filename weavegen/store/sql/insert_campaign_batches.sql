@@ -1,5 +1,5 @@
 -- Writes the texts of a campaign, in batches. texts: campaign_texts.sql.
-with texts as materialized ({texts}),
+with texts as materialized ({store/campaign_texts}),
 batches as (
   insert into campaign_batches (campaign_id, trace_id, number)
   select :campaign, trace_id, number from texts group by trace_id, number order by trace_id, number

@@ -35,7 +35,7 @@ MIN_AGE_RATIO = 20.0
 
 def text(name: str) -> str:
     """The statements that make a view and comment on it."""
-    return (Path(__file__).parent / f"{name}.sql").read_text()
+    return sql.included((Path(__file__).parent / f"{name}.sql").read_text())
 
 
 def expected() -> dict[str, str]:

@@ -3,8 +3,7 @@ create view text_examples as
 select
   t.id as trace_id, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap, t.number,
   t.status as trace_status, t.ended_because, t.failure_kind,
-  case when jsonb_typeof(t.returned) = 'object' then coalesce(t.returned ->> 'result',
-    case t.returned -> 'success' when 'true' then 'success' when 'false' then 'no success' end) end as result,
+  {store/trace_result} as result,
   t.ticks, t.blocks, t.bytes, r.mean_tick_reward, r.protected_ticks, r.not_evaluated, t.retry_of, t.fork_of, t.fork_at,
   t.created_at, t.finished_at
 from traces t

@@ -11,8 +11,7 @@ select
   k.environment_seconds, k.own_seconds, k.waiting_seconds,
   extract(epoch from coalesce(t.finished_at, now()) - t.started_at)::double precision as seconds, t.restarts,
   t.retry_of, t.fork_of, t.fork_at,
-  case when jsonb_typeof(t.returned) = 'object' then coalesce(t.returned ->> 'result',
-    case t.returned -> 'success' when 'true' then 'success' when 'false' then 'no success' end) end as result, t.server,
+  {store/trace_result} as result, t.server,
   t.started_at, t.finished_at
 from traces t
 join jobs j on j.id = t.job_id

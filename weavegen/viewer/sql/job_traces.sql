@@ -5,9 +5,7 @@ select * from (
     coalesce(t.ended_because, t.failure_kind || ': ' || t.failure) as because,
     t.ticks, t.blocks, t.bytes, t.sampled_tokens as tokens,
     t.candidates::float / nullif(t.written, 0) as candidates_per_block,
-    case when jsonb_typeof(t.returned) = 'object' then coalesce(t.returned ->> 'result',
-      case t.returned -> 'success' when 'true' then 'success' when 'false' then 'no success' end)
-    end as result,
+    {store/trace_result} as result,
     (select avg(k.reward) from ticks k where k.trace_id = t.id and k.number > 0 and not exists (
       select from ticks n where n.trace_id = t.id and n.number = k.number + 1 and n.first_block <= t.fork_at
     )) as reward,

@@ -1,10 +1,9 @@
 -- What came of a job: its traces by result, and what it cost. What is counted from ticks is as of the last refresh.
 with job_traces as (
   select status in ('ended', 'failed', 'cancelled') as over,
-    case when jsonb_typeof(returned) = 'object' then coalesce(returned ->> 'result',
-    case returned -> 'success' when 'true' then 'success' when 'false' then 'no success' end) end as result,
+    {store/trace_result} as result,
     case when status = 'ended' then bytes - shared_bytes end as kept_bytes, sampled_tokens
-  from traces where job_id = :job
+  from traces t where job_id = :job
 ), counted as (
   select avg(tick_reward) filter (where tick > 0) as reward, sum(errors)::bigint as errors,
     sum(kept_tokens)::float / nullif((select sum(sampled_tokens) from job_traces), 0) as kept_share,

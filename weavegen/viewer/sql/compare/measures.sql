@@ -1,19 +1,10 @@
 -- Measures of two jobs, over their traces that are over, for each job in all and for each of its bootstraps. `value` is
 -- sum(part) / sum(whole). [low, high] holds the true value with 95%: for a share of traces by Wilson (1927); else by the
 -- variance of a ratio of sums (Cochran, Sampling Techniques, 1977, 6.4), with the traces as the independent units.
--- A trace succeeds if it returned and, at its last tick, every evaluation of its task was true; as evaluator/sql/traces.sql.
 with finished as (
   select t.*, f.name as bootstrap, k.*,
-    case when jsonb_typeof(t.returned) = 'object' then coalesce(t.returned ->> 'result',
-      case t.returned -> 'success' when 'true' then 'success' when 'false' then 'no success' end) end as result,
-    case when t.ended_because = 'returned' then (
-      select case
-        when not coalesce(
-          bool_and(e.error is null and e.value = 'true') filter (where e.cause is null), count(e.cause) > 0) then false
-        when count(e.cause) = 0 then true
-      end
-      from evaluations e where e.trace_id = t.id and e.scope = 'task' and e.tick = t.ticks
-    ) else false end as success
+    {store/trace_result} as result,
+    {evaluator/success} as success
   from traces t join bootstraps f on f.id = t.bootstrap_id
   cross join lateral (
     select avg(tick_reward) filter (where tick > 0) as reward, sum(errors) as errors, sum(backtracks) as backtracks,
