@@ -57,16 +57,21 @@ def knows(situation: Situation) -> bool:
 
 
 def observed(situation: Situation) -> Channel | None:
-    """The conversation as the newest observations show it."""
+    """The conversation as the newest observations show it.
+
+    A message can arrive between two of them. So the channel alone tells whose turn it is, because it has the message
+    that is answered.
+    """
     texts = "\n".join(situation.observations)
     state, said = _STATE.search(texts), _SAID.findall(texts)
     if state is None:
         return None
-    theirs = [text for _, name, text in said if name.partition(",")[0] != "me"]
+    own = [name.partition(",")[0] == "me" for _, name, _ in said]
+    theirs = [text for (_, _, text), mine in zip(said, own, strict=True) if not mine]
     return Channel(
         newest=max((int(number) for number, _, _ in said), default=0),
         words=theirs[-1] if theirs else "",
-        waits="waits for my answer" in state[3],
+        waits=own[-1:] == [False],
         left=int(state[2]) - int(state[1]) + 1,
         goodbye="has said goodbye" in state[3],
     )

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,11 +19,21 @@ TRIED = ("--search", "execute")
 """The simulated model makes mistakes. An action that fails after it sent a message would send it again."""
 
 
+PATIENCE = 120.0
+"""Seconds to wait for a message."""
+STATE = {
+    "blocks": "select index, ran, rendered from blocks where trace_id = :trace order by index desc limit 12",
+    "steps": "select tick, kind, status, claims, failure from steps where trace_id = :trace order by id desc limit 8",
+    "events": "select kind, detail from events where trace_id = :trace order by id desc limit 8",
+}
+"""What tells why an agent does not answer, newest first."""
+
+
 class Person:
     """A person at `weavegen chat TRACE --json`."""
 
-    def __init__(self, process: "subprocess.Popen[str]"):
-        self.process = process
+    def __init__(self, installation: Installation, trace: int, process: "subprocess.Popen[str]"):
+        self.installation, self.trace, self.process = installation, trace, process
         self.heard: list[dict[str, Any]] = []
 
     def say(self, text: str) -> None:
@@ -33,11 +44,16 @@ class Person:
     def hear(self, **wanted: Any) -> dict[str, Any]:
         """The next line that has these values."""
         assert self.process.stdout is not None
+        alarm = threading.Timer(PATIENCE, self.process.kill)
+        alarm.start()
         for line in self.process.stdout:
             self.heard.append(json.loads(line))
             if self.heard[-1].items() >= wanted.items():
+                alarm.cancel()
                 return self.heard[-1]
-        raise AssertionError(f"no message with {wanted}: {self.heard}")
+        alarm.cancel()
+        state = {what: self.installation.sql(query, trace=self.trace) for what, query in STATE.items()}
+        raise AssertionError(f"no message with {wanted}: {self.heard}, {state}")
 
     def over(self) -> Any:
         """The reason why the trace ended."""
@@ -57,7 +73,7 @@ def person(installation: Installation, trace: int, *options: str) -> Iterator[Pe
         text=True,
     ) as process:
         try:
-            yield Person(process)
+            yield Person(installation, trace, process)
         finally:
             process.kill()
 

@@ -104,6 +104,13 @@ def test_many_candidates_are_legal_and_equal_seeds_give_equal_candidates(name: s
             assert len(statements) == 2
 
 
+def test_a_message_that_arrived_between_two_views_is_waited_for_and_not_answered() -> None:
+    shown = VIEWS["conversation"].replace("\n[2, 2026-01-02 10:00] Kim, answering 1: Grass: green", "")
+    bodies = drafts(BlockType.ACTION, shown, 20, bootstrap=source("conversation"))
+    assert any("wait_for_answer(1, " in body for body in bodies)
+    assert not any("reply_to_message" in body for body in bodies)
+
+
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
