@@ -16,7 +16,7 @@ from weavegen.store.views import MIN_AGE_RATIO, MIN_AGE_SECONDS, refresh_next
 from weavegen.store.views import refresh as refresh_views
 
 MATERIALISED = {
-    *("block_stats", "tick_stats", "step_times", "candidate_stats", "errors_by_stage"),
+    *("block_stats", "tick_stats", "tick_sums", "step_times", "candidate_stats", "errors_by_stage"),
     *("evaluator_calibration", "question_stats", "retrieval_outcomes"),
 }
 COMMENTS = """

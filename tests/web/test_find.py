@@ -53,7 +53,7 @@ def job(corpus: Database) -> tuple[int, list[int]]:
         )
         conn.execute(Statement(labelled), {"id": traces[3]})
     with corpus.connect() as conn:
-        list(refresh(conn, ["tick_stats"]))
+        list(refresh(conn, ["tick_stats", "tick_sums"]))
     return int(job), traces
 
 

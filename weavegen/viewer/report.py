@@ -18,8 +18,8 @@ from weavegen.store import reports, views
 from weavegen.version import __version__
 
 VIEWS = [
-    "tick_stats", "block_stats", "candidate_stats", "step_times", "errors_by_stage", "evaluator_calibration",
-    "question_stats",
+    "tick_stats", "tick_sums", "block_stats", "candidate_stats", "step_times", "errors_by_stage",
+    "evaluator_calibration", "question_stats",
 ]  # fmt: skip
 """The materialised views that the queries read."""
 TIME_BINS = 60

@@ -18,8 +18,8 @@ from weavegen.errors import UsageError
 
 ORDER = (
     "corpus", "text_examples", "corpus_candidates", "campaign_answers",
-    "annotated_candidates", "calibration_pairs", "block_stats", "tick_stats", "trace_stats",
-    "yield_by_job", "learning_curves", "step_times", "candidate_stats",
+    "annotated_candidates", "calibration_pairs", "block_stats", "tick_stats", "tick_sums",
+    "trace_stats", "yield_by_job", "learning_curves", "step_times", "candidate_stats",
     "penalty_stats", "errors_by_stage", "evaluator_calibration", "question_stats",
     "retrieval_outcomes", "freshness", "pool_usage", "candidate_values", "sft_examples",
     "preference_pairs", "kto_examples", "grpo_prompts", "stepwise_examples",

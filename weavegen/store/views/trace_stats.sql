@@ -16,22 +16,7 @@ select
 from traces t
 join jobs j on j.id = t.job_id
 join bootstraps f on f.id = t.bootstrap_id
-left join (
-  select
-    trace_id, sum(kept_tokens)::bigint as kept_tokens, sum(sampled_tokens)::bigint as sampled_tokens,
-    avg(tick_reward) filter (where tick > 0) as reward,
-    count(tick_reward) filter (where tick > 0) as rewarded_ticks,
-    count(tick_reward) filter (where tick > 0 and tick_protected) as protected_ticks,
-    sum(not_evaluated)::bigint as not_evaluated,
-    sum(tick_reward) filter (where tick > 0) as total_reward,
-    sum(actions)::bigint as actions, sum(errors)::bigint as errors, sum(debugs)::bigint as debugs,
-    sum(backtracks)::bigint as backtracks, sum(illegal)::bigint as illegal,
-    avg(action_ran::integer)::double precision as ran_share,
-    count(*) filter (where repeats = 1) as loops, max(repeats) as longest_loop, sum(steps)::bigint as steps,
-    sum(model_seconds) as model_seconds, sum(environment_seconds) as environment_seconds,
-    sum(own_seconds) as own_seconds, sum(waiting_seconds) as waiting_seconds
-  from tick_stats group by trace_id
-) k on k.trace_id = t.id;
+left join tick_sums k on k.trace_id = t.id;
 
 comment on view trace_stats is
   'A row for each trace: sizes, rewards, tokens, errors, loops, durations. Counts from ticks are as of the last refresh.';

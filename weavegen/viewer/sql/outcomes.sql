@@ -5,10 +5,10 @@ with job_traces as (
     case when status = 'ended' then bytes - shared_bytes end as kept_bytes, sampled_tokens
   from traces t where job_id = :job
 ), counted as (
-  select avg(tick_reward) filter (where tick > 0) as reward, sum(errors)::bigint as errors,
+  select sum(total_reward) / nullif(sum(rewarded_ticks), 0) as reward, sum(errors)::bigint as errors,
     sum(kept_tokens)::float / nullif((select sum(sampled_tokens) from job_traces), 0) as kept_share,
     sum(model_seconds) as model_seconds
-  from tick_stats where job_id = :job
+  from traces t join tick_sums k on k.trace_id = t.id where t.job_id = :job
 )
 select counted.*,
   (select sum(sampled_tokens) / nullif(sum(kept_bytes) / 1e6, 0) from job_traces)::float as tokens_per_kept_megabyte,

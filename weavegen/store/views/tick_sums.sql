@@ -1,0 +1,46 @@
+create materialized view tick_sums as
+select
+  trace_id, sum(kept_tokens)::bigint as kept_tokens, sum(sampled_tokens)::bigint as sampled_tokens,
+  avg(tick_reward) filter (where tick > 0) as reward,
+  count(tick_reward) filter (where tick > 0) as rewarded_ticks,
+  count(tick_reward) filter (where tick > 0 and tick_protected) as protected_ticks,
+  sum(not_evaluated)::bigint as not_evaluated,
+  sum(tick_reward) filter (where tick > 0) as total_reward,
+  sum(actions)::bigint as actions, sum(errors)::bigint as errors, sum(debugs)::bigint as debugs,
+  sum(backtracks)::bigint as backtracks, sum(illegal)::bigint as illegal,
+  avg(action_ran::integer)::double precision as ran_share,
+  count(*) filter (where repeats = 1) as loops, max(repeats) as longest_loop, sum(steps)::bigint as steps,
+  sum(model_seconds) as model_seconds, sum(environment_seconds) as environment_seconds,
+  sum(own_seconds) as own_seconds, sum(waiting_seconds) as waiting_seconds
+from tick_stats group by trace_id;
+
+create unique index uq_tick_sums on tick_sums (trace_id);
+
+comment on materialized view tick_sums is
+  'Sums of tick_stats for each trace, from which trace_stats has them.';
+comment on column tick_sums.trace_id is 'Its trace.';
+comment on column tick_sums.kept_tokens is 'Tokens of the candidates that became blocks.';
+comment on column tick_sums.sampled_tokens is 'Tokens of all candidates of its ticks.';
+comment on column tick_sums.reward is 'Mean reward of its ticks, without the bootstrap''s.';
+comment on column tick_sums.rewarded_ticks is
+  'Number of ticks with a reward. Of a fork only its own ticks count, here and below.';
+comment on column tick_sums.protected_ticks is
+  'Of these, ticks whose reward counts protected evaluations only, which the agent can''t forge.';
+comment on column tick_sums.not_evaluated is
+  'Protected evaluations that rewards leave out, because they were not evaluated.';
+comment on column tick_sums.total_reward is 'Sum of the rewards.';
+comment on column tick_sums.actions is 'Action blocks.';
+comment on column tick_sums.errors is 'Error blocks.';
+comment on column tick_sums.debugs is 'Debug blocks.';
+comment on column tick_sums.backtracks is 'Backtrack blocks.';
+comment on column tick_sums.illegal is 'Blocks that are not legal Python.';
+comment on column tick_sums.ran_share is
+  'Share of the ticks with an executed action in which an action ran without errors.';
+comment on column tick_sums.loops is 'How often a tick repeated the tick before, after one that did not.';
+comment on column tick_sums.longest_loop is
+  'Highest number of ticks in a row that repeated the tick before: equal actions and outcomes.';
+comment on column tick_sums.steps is 'Steps in the journal.';
+comment on column tick_sums.model_seconds is 'Seconds that its steps waited for the model server.';
+comment on column tick_sums.environment_seconds is 'Seconds that its steps waited for the environment.';
+comment on column tick_sums.own_seconds is 'Seconds of its steps that were spent on neither: weavegen''s own work.';
+comment on column tick_sums.waiting_seconds is 'Seconds that its steps were ready before a worker claimed them.';
