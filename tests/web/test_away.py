@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 from psycopg import sql
 
 from tests.support.database import administration
-from tests.web.serving import PATIENCE, serving
+from tests.web.serving import PATIENCE, ask, serving
 from tests.web.traces import action, add_blocks, new_trace
 from weavegen.config import Config
 from weavegen.database import Database
@@ -89,3 +89,14 @@ def test_the_viewer_is_restarted(config: Config, db: Database, tab: Page) -> Non
         expect(tab.locator("#b39")).to_be_in_viewport()
         expect(tab.locator("#away")).to_be_hidden()
         assert tab.locator(".block").count() == 40
+
+
+def test_a_query_that_the_database_refuses_is_told_as_such(config: Config, db: Database) -> None:
+    trace = written(db, None, range(2))
+    with db.begin() as conn:
+        conn.execute("alter table bootstraps rename to something_else")
+    with serving(config, db.url) as address:
+        status, _, body = ask(address, "GET", f"/traces/{trace}", {})
+    assert status == 500
+    assert "The database refused the query: relation &#34;bootstraps&#34; does not exist" in body, body
+    assert "weavegen up" in body

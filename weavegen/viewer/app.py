@@ -26,7 +26,7 @@ from weavegen.viewer.annotations import Annotations
 from weavegen.viewer.chat import Chat
 from weavegen.viewer.compare import Compare
 from weavegen.viewer.guard import LOCAL, Guard
-from weavegen.viewer.live import NO_DATABASE, UNAVAILABLE, Events
+from weavegen.viewer.live import NO_DATABASE, Events
 from weavegen.viewer.pages import QUERY_SECONDS, Pages
 from weavegen.viewer.rendering import STATIC
 from weavegen.viewer.responses import problem
@@ -34,6 +34,7 @@ from weavegen.viewer.tool_requests import ToolRequests
 
 MAX_CONNECTIONS = 8
 """Of the reader. Further requests wait for a connection."""
+REFUSED = "The database refused the query: {}. Has it this version's schema? `weavegen up` brings it there."
 
 
 class RowConvertor(StringConvertor):
@@ -74,7 +75,9 @@ def make_app(reader: Database, writer: Database | None, hosts: frozenset[str] | 
             UsageError: not_found,
             # A value that the database can't even compare with, such as text with NUL.
             psycopg.DataError: partial(problem_page, text="the address has a value that no row can have"),
-            UNAVAILABLE: partial(problem_page, title="No answer", text=NO_DATABASE, status=503),
+            psycopg.Error: partial(problem_page, title="No answer", text=REFUSED, status=500),
+            # It does not answer, is too slow, or all connections are in use.
+            psycopg.OperationalError: partial(problem_page, title="No answer", text=NO_DATABASE, status=503),
         },
     )
     app.state.closing = False
@@ -136,7 +139,7 @@ async def not_found(request: Request, error: Exception) -> Response:
 async def problem_page(
     request: Request, error: Exception, *, text: str, title: str = "Not found", status: int = 404
 ) -> Response:
-    return problem(title, text, status)
+    return problem(title, text.format(" ".join(str(error).split())[:300]), status)
 
 
 class Server(HttpServer):

@@ -30,8 +30,6 @@ POLL_SECONDS = 0.4
 JOBS_POLL_SECONDS = 1.0
 KEEPALIVE_SECONDS = 15.0
 """Silence after which a comment is sent, so that proxies keep the connection."""
-UNAVAILABLE = psycopg.Error
-"""Raised if the database does not answer, is too slow, or all connections are in use."""
 NO_DATABASE = "The database does not answer, or took too long. Is it running? `weavegen up` starts it."
 
 Reading = tuple[str, list[str], bool]
@@ -107,7 +105,7 @@ async def changes(
         except UsageError as error:
             yield event("gone", str(error))
             return
-        except UNAVAILABLE:
+        except psycopg.Error:
             if not away:
                 yield event("away", NO_DATABASE)
             key, events, over, away = known, [], False, True
