@@ -66,6 +66,18 @@ class Watched:
             self.wrong.append(f"request to {url}")
 
 
+def serious(page: Page, axe: str) -> list[str]:
+    """The serious and critical findings of axe-core on a page."""
+    page.evaluate(axe)
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{one['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:200]}"
+        for one in found["violations"]
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"][:3]
+    ]
+
+
 def ask(address: str, method: str, path: str, headers: dict[str, str], body: str | None = None) -> tuple[int, str, str]:
     """Status, Content-Security-Policy and text of a response."""
     parts = urlsplit(address)

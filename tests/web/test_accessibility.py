@@ -4,6 +4,7 @@ import pytest
 from playwright.sync_api import Page
 
 from tests.web.places import PLACES, rejected
+from tests.web.serving import serious
 from weavegen.database import Database
 
 
@@ -13,12 +14,4 @@ def test_no_serious_findings(page: Page, axe: str, corpus: Database, place: str,
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     page.goto(place.format(*rejected(corpus)))
     page.wait_for_load_state("load")
-    page.evaluate(axe)
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    serious = [
-        f"{one['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:200]}"
-        for one in found["violations"]
-        if one["impact"] in ("serious", "critical")
-        for node in one["nodes"][:3]
-    ]
-    assert serious == []
+    assert serious(page, axe) == []
