@@ -7,8 +7,10 @@ from weavegen.viewer.differences import MAX_COMPARED_CHARS, Difference, differen
 
 
 def marked(found: Difference) -> str:
-    signs = {"same": "{}", "block": "[-{}]", "candidate": "[+{}]"}
-    return "".join(signs[part.kind].format(part.text) for part in found.parts)
+    def drawn(before: str, after: str) -> str:
+        return before if before == after else f"[-{before}]" * bool(before) + f"[+{after}]" * bool(after)
+
+    return "".join(drawn(before, after) for before, after in found.changes)
 
 
 def test_similar_lines_differ_by_words() -> None:
@@ -43,17 +45,17 @@ def test_the_rest_after_an_unfinished_text_is_not_a_difference() -> None:
 def test_long_texts_are_compared_up_to_a_limit() -> None:
     found = difference("a\n" * MAX_COMPARED_CHARS, "a\n" * MAX_COMPARED_CHARS + "b" * 50)
     assert found.uncompared == MAX_COMPARED_CHARS + 50
-    assert sum(len(part.text) for part in found.parts) == MAX_COMPARED_CHARS
+    assert sum(len(before) for before, _ in found.changes) == MAX_COMPARED_CHARS
 
 
 texts = st.text(st.sampled_from("ab \n(,\t\r\u2028é"), max_size=120)
 
 
 @given(texts, texts)
-def test_the_parts_of_a_side_make_up_its_text(block: str, candidate: str) -> None:
+def test_the_changes_of_a_side_make_up_its_text(block: str, candidate: str) -> None:
     found = difference(block, candidate)
-    for side, text in (("block", block), ("candidate", candidate)):
-        assert "".join(part.text for part in found.parts if part.kind in ("same", side)) == text
-    assert all(part.text for part in found.parts)
+    assert "".join(before for before, _ in found.changes) == block
+    assert "".join(after for _, after in found.changes) == candidate
+    assert all(before or after for before, after in found.changes)
     assert 0 <= found.shared <= 1
     assert (found.shared == 1) == (block == candidate)

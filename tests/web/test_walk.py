@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.support import ROOT
 from tests.support.installation import Installation
-from tests.web.serving import PATIENCE, Watched, serious, serving
+from tests.web.serving import PATIENCE, Watched, ask, serious, serving
 from weavegen.store import urls
 
 SCREENS = {
@@ -41,7 +41,7 @@ def screen(request: pytest.FixtureRequest, browser: Browser, viewer: str) -> Ite
 
 
 def test_a_walk(
-    installation: Installation, screen: Page, axe: str, tmp_path: Path, request: pytest.FixtureRequest
+    installation: Installation, viewer: str, screen: Page, axe: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     def look(name: str) -> None:
         """Every page that is seen has no serious finding, and does not scroll sideways."""
@@ -82,6 +82,19 @@ def test_a_walk(
     failed.get_by_role("link", name="tick").click()
     expect(screen).to_have_url(re.compile(rf"/traces/{trace}/ticks/\d+"))
     look("tick")
+
+    # Understand: what exactly the model read before it wrote this block.
+    screen.goto(f"/traces/{trace}/blocks/{index}/candidates")
+    look("candidates")
+    screen.get_by_role("link", name="this prompt").click()
+    shown = screen.locator("pre.text").inner_text()
+    look("prompt")
+    before, _, _ = installation.cli("show", str(trace)).stdout.partition(f"#index {index}\n")
+    header = before[before.rindex("#subagent") :]
+    assert shown.count("#startblock") > 5
+    assert header in shown[-2000:], "the header of the block itself is its end"
+    assert before[-1500 : -len(header)] in shown, "the blocks before it are its own"
+    assert ask(viewer, "GET", f"/traces/{trace}/blocks/0/prompt", {})[0] == 404, "nobody was asked for block 0"
 
     # Compare: a fork writes the failed block anew.
     forked = installation.json("fork", str(trace), "--at", str(index), "--seed", "9")

@@ -99,6 +99,7 @@ def routes(
         f"{trace}/blocks": pages.blocks,
         f"{trace}/blocks/{{index:row}}": pages.trace,
         f"{trace}/blocks/{{index:row}}/candidates": pages.candidates,
+        f"{trace}/blocks/{{index:row}}/prompt": pages.prompt,
         f"{trace}/next": pages.next,
         f"{trace}/ticks": pages.part,
         f"{trace}/ticks/{{tick:row}}": pages.tick,

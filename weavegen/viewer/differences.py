@@ -3,7 +3,6 @@
 import re
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Literal
 
 MAX_COMPARED_CHARS = 20_000
 """Of each text. The rest is not compared."""
@@ -17,21 +16,16 @@ _WORD = re.compile(r"\w+|[^\S\n]+|[^\w\s]|\n")
 _WORD_OR_LINE_END = re.compile(r"[\w\n]")
 
 
-@dataclass(frozen=True)
-class Part:
-    """A stretch of text."""
-
-    kind: Literal["same", "block", "candidate"]
-    """Which text has it: both, only the block, or only the candidate."""
-    text: str
+Change = tuple[str, str]
+"""A stretch of the block and the candidate's text in its place; equal if nothing changed. One may be empty."""
 
 
 @dataclass(frozen=True)
 class Difference:
     """A candidate's text compared with the block's."""
 
-    parts: list[Part]
-    """In order. The parts of kind "same" and "block" together are the block's text; likewise the candidate's."""
+    changes: list[Change]
+    """In order. The first texts together are the block's, the second ones the candidate's."""
     shared: float
     """Share of the characters that both texts have: 1 if they are equal."""
     uncompared: int
@@ -43,18 +37,7 @@ def difference(block: str, candidate: str, *, unfinished: bool = False) -> Diffe
     if unfinished:
         block = block[: len(candidate)]
     changes = _joined(_by_lines(block[:MAX_COMPARED_CHARS], candidate[:MAX_COMPARED_CHARS]))
-    parts: list[Part] = []
-    for before, after in changes:
-        if before == after:
-            parts.append(Part("same", before))
-        else:
-            parts += [Part("block", before)] if before else []
-            parts += [Part("candidate", after)] if after else []
-    return Difference(parts, _shared(changes), max(0, max(len(block), len(candidate)) - MAX_COMPARED_CHARS))
-
-
-Change = tuple[str, str]
-"""A stretch of the block and the candidate's text in its place; equal if nothing changed."""
+    return Difference(changes, _shared(changes), max(0, max(len(block), len(candidate)) - MAX_COMPARED_CHARS))
 
 
 def _shared(changes: list[Change]) -> float:

@@ -15,6 +15,7 @@ from weavegen import config as configuration
 from weavegen import sql
 from weavegen.database import Connection, Database
 from weavegen.errors import UsageError, required
+from weavegen.exports.read_prompts import PromptReader
 from weavegen.services import model_server
 from weavegen.services.faults import faults
 from weavegen.store import reports
@@ -126,6 +127,17 @@ class Pages:
             choice = choices.choice(conn, trace["id"], path_number(request, "index"))
         differences = choice.differences() if request.query_params.get("diff") == "1" else None
         return page("candidates.html", trace=trace, choice=choice, differences=differences, me=self.me(request))
+
+    def prompt(self, request: Request) -> Response:
+        """What the model read before it wrote a block."""
+        index = path_number(request, "index")
+        with self.trace_of(request) as (conn, trace):
+            wrote = sql.run(conn, "viewer/step_of_block", trace=trace["id"], index=index).one_or_none()
+            row = required(wrote, f"the model wrote no block {index} of trace {trace['id']}, so it read no prompt")
+            reader = PromptReader(conn, row.trace_id)
+            reader.load([row.step_id])
+            read = required(reader.prompt(row.step_id), f"what the model read before block {index} was not recorded")
+        return page("prompt.html", trace=trace, index=index, read=read)
 
     def candidate(self, request: Request) -> Response:
         """Redirects from candidates.id to the candidate on its page."""
