@@ -53,6 +53,7 @@ def test_the_loop_runs_writes_its_table_and_goes_on(
         name = row.split("|")[1].strip()
         assert name in said.getvalue()
     assert any(row.startswith("| success, tictactoe.py |") for row in rows)
+    assert any(row.startswith("| unaided, tictactoe.py |") for row in rows)
     assert (tmp_path / "loop.svg").read_text().startswith("<svg")
     began = time.monotonic()
     assert loop.run(Console(file=io.StringIO(), width=WIDE)) == figures, "It is over, so nothing is measured anew."

@@ -113,6 +113,8 @@ def lines(evaluations: "list[Evaluation]") -> Iterator[tuple[str, list[str]]]:
     """For each measure its name, and a cell for each evaluation."""
     for name in evaluations[0].success:
         yield f"success, {name}", [percent(evaluation.success[name]) for evaluation in evaluations]
+        if all(name in evaluation.unaided_success for evaluation in evaluations):
+            yield f"unaided, {name}", [percent(evaluation.unaided_success[name]) for evaluation in evaluations]
     yield "candidates that compile", [percent(evaluation.legal) for evaluation in evaluations]
     yield "blocks that run", [percent(evaluation.ran) for evaluation in evaluations]
     yield "candidates for a block", [mean(evaluation.candidates_per_block) for evaluation in evaluations]

@@ -7,7 +7,7 @@ what the model writes by itself, and gives the evaluator wrong blocks to judge.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any
 
@@ -44,7 +44,7 @@ class Evaluation:
 
     model: str
     success: dict[str, Measure]
-    """By bootstrap: share of traces that returned with all evaluations of their task true; null is left out."""
+    """By bootstrap: share of traces that returned with all evaluations of their task true (selected)."""
     legal: Measure
     """Share of candidates that compile (unaided)."""
     ran: Measure
@@ -55,23 +55,31 @@ class Evaluation:
     """Sampled tokens for each block of the `sft` export (selected)."""
     evaluator: Figures | None
     """Figures of the question WILL_RUN (unaided); None if it was asked about no executed action."""
+    unaided_success: dict[str, Measure] = field(default_factory=dict)
+    """As `success` (unaided)."""
 
 
 def measure(conn: Connection, model: str, jobs: Mapping[str, int]) -> Evaluation:
     """Measure a model by two finished jobs, one for each of SETTINGS."""
     selected, unaided = (sql.run(conn, "evaluator/traces", job=jobs[name]).all() for name in SETTINGS)
     pairs = [pair for _, pair in judged(conn, jobs["unaided"])]
-    names = sorted({row.bootstrap for row in selected})
-    known = [row for row in selected if row.success is not None]
     return Evaluation(
         model=model,
-        success={name: share([row.success for row in known if row.bootstrap == name]) for name in names},
+        success=success(selected),
         legal=ratio([row.legal for row in unaided], [row.linted for row in unaided]),
         ran=ratio([row.ran for row in unaided], [row.executed for row in unaided]),
         candidates_per_block=ratio([row.candidates for row in selected], [row.kept for row in selected]),
         tokens_per_block=ratio([row.sampled_tokens for row in selected], [row.kept for row in selected]),
         evaluator=figures(WILL_RUN, "ran", pairs) if pairs else None,
+        unaided_success=success(unaided),
     )
+
+
+def success(rows: Sequence[Any]) -> dict[str, Measure]:
+    """The share of successes by bootstrap. Traces whose evaluations are null are left out."""
+    names = sorted({row.bootstrap for row in rows})
+    known = [row for row in rows if row.success is not None]
+    return {name: share([row.success for row in known if row.bootstrap == name]) for name in names}
 
 
 def judged(conn: Connection, job: int, campaign: str | None = None) -> list[tuple[int, Pair]]:
