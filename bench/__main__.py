@@ -4,6 +4,7 @@ The output of each benchmark is saved in bench/results/.
 """
 
 import importlib
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ RESULTS = Path(__file__).parent / "results"
 
 def run_one(name: str) -> int:
     """Run one benchmark. Returns the exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # it takes its installation down
     console = Console(highlight=False, width=120, record=True)
     code = report(console, importlib.import_module(f"bench.{name}").run(console))
     RESULTS.mkdir(exist_ok=True)

@@ -31,8 +31,8 @@ def installation(folder: Path, **environ: str) -> Iterator[config.Config]:
     os.environ |= {"WEAVEGEN_HOME": str(folder), "WEAVEGEN_MODEL": "sim", **environ}
     try:
         settings = config.load()
-        fleet.up(settings)
         try:
+            fleet.up(settings)
             yield settings
         finally:
             database().close()
