@@ -59,6 +59,8 @@ def fill(installation: Installation) -> None:
     settings = [word for piece in pieces for word in ("--set", piece)]
     installation.run("run", game, "--ticks", "2", "--seed", "2", "--search", "tree", *settings, "--json")
     installation.run("run", game, "-n", "2", "--agent", "react", "--seed", "3", "--json")
+    forked = json.loads(installation.run("fork", "1", "--at", "30", "--seed", "9", "--json"))
+    installation.run("watch", str(forked["job"]), "--json")
     installation.run("refresh", "--json")
     installation.run("enqueue", "bootstraps/conversation.py", "--ticks", "400", "--seed", "4", "--json")
 
@@ -81,6 +83,7 @@ def draw(address: str, installation: Installation) -> None:
         "order by id limit 1"
     )
     [talk] = installation.rows("select id from traces where job_id = (select max(job_id) from traces)")
+    [forked] = installation.rows("select id from traces where fork_of = 1")
     [react] = installation.rows("select min(trace_id) as id from blocks where type = 'assistant'")
     block = f"/traces/{lost['trace_id']}/blocks/{lost['index']}"
     with sync_playwright() as playwright:
@@ -96,6 +99,8 @@ def draw(address: str, installation: Installation) -> None:
             ("search", "/search?q=%2Bcorner+line"),
             ("figures", "/figures?job=1"),
             ("report", "/jobs/1/report"),
+            ("compared", f"/compare/traces?a=1&b={forked['id']}"),
+            ("review", "/review?job=1"),
         ):
             wide.goto(path)
             if name == "differences":
