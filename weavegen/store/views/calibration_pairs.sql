@@ -17,8 +17,8 @@ with asked as (
   join campaign_items i on i.id = a.item_id
   join campaign_batches g on g.id = i.batch_id
   join campaigns m on m.id = g.campaign_id
-  join blocks b on case when i.block_id is not null then b.id = i.block_id
-    else b.candidate_id = i.candidate_id and b.trace_id = g.trace_id end
+  join blocks b on b.id = coalesce(i.block_id, (
+    select k.id from blocks k where k.candidate_id = i.candidate_id and k.trace_id = g.trace_id limit 1))
 ),
 evaluated as (
   -- The result of the evaluation that a block registered, if it is the only one of its tick.
