@@ -76,7 +76,6 @@ def make_app(reader: Database, writer: Database | None, hosts: frozenset[str] | 
             # A value that the database can't even compare with, such as text with NUL.
             psycopg.DataError: partial(problem_page, text="the address has a value that no row can have"),
             psycopg.Error: partial(problem_page, title="No answer", text=REFUSED, status=500),
-            # It does not answer, is too slow, or all connections are in use.
             psycopg.OperationalError: partial(problem_page, title="No answer", text=NO_DATABASE, status=503),
         },
     )

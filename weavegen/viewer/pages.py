@@ -15,7 +15,6 @@ from weavegen import config as configuration
 from weavegen import sql
 from weavegen.database import Connection, Database
 from weavegen.errors import UsageError, required
-from weavegen.exports.read_prompts import PromptReader
 from weavegen.services import model_server
 from weavegen.services.faults import faults
 from weavegen.store import reports
@@ -65,7 +64,7 @@ class Pages:
                 now={},
                 about=traces.job_settings(conn, job_id),
                 outcomes=traces.rows(conn, "outcomes", job=job_id)[0],
-                age=reports.materialised(conn, "tick_stats").get("tick_stats"),
+                age=max(reports.materialised(conn, "tick_stats, tick_sums").values(), default=None),
                 traces=rows,
                 asked=asked,
                 link=partial(listing.address, asked),
@@ -130,6 +129,8 @@ class Pages:
 
     def prompt(self, request: Request) -> Response:
         """What the model read before it wrote a block."""
+        from weavegen.exports.read_prompts import PromptReader
+
         index = path_number(request, "index")
         with self.trace_of(request) as (conn, trace):
             wrote = sql.run(conn, "viewer/step_of_block", trace=trace["id"], index=index).one_or_none()
