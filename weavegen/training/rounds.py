@@ -95,15 +95,15 @@ class Loop(msgspec.Struct, kw_only=True):
         return None
 
 
-def successes(evaluation: Evaluation | None) -> list[bool]:
+def successes(evaluation: Evaluation | None, unaided: bool = False) -> list[bool]:
     """The outcomes of the held-out traces of all files."""
-    measures = evaluation.success.values() if evaluation is not None else ()
+    measures = (evaluation.unaided_success if unaided else evaluation.success).values() if evaluation else ()
     return [n + 0.5 < measure.value * measure.of for measure in measures for n in range(measure.of)]
 
 
-def success(round: Round) -> Measure:
+def success(round: Round, unaided: bool = False) -> Measure:
     """The share of held-out traces that succeeded, over all files, with Wilson's interval."""
-    return share(successes(round.evaluation))
+    return share(successes(round.evaluation, unaided))
 
 
 def load(folder: Path) -> Loop | None:

@@ -34,12 +34,12 @@ def write(folder: Path, loop: Loop, rows: Sequence[tuple[str, Sequence[str]]]) -
 
 
 def picture(rounds: Sequence[Round], inline: bool = False) -> Markup:
-    """Success by round with the ends of its interval, and the judge's AUC, all in percent."""
-    measures = [(float(round.number), success(round)) for round in rounds]
+    """Success by round with the ends of its interval, also unaided, and the judge's AUC, all in percent."""
+    measures = [(float(round.number), success(round), success(round, unaided=True)) for round in rounds]
     series = [
-        Series("success", [(x, 100 * one.value) for x, one in measures if one.of]),
-        Series("its 95% interval", [(x, 100 * end) for x, one in measures for end in (one.low, one.high)], "points"),
+        Series("success", [(x, 100 * one.value) for x, one, _ in measures if one.of]),
+        Series("its 95% interval", [(x, 100 * end) for x, one, _ in measures for end in (one.low, one.high)], "points"),
+        Series("unaided", [(x, 100 * one.value) for x, _, one in measures if one.of]),
         Series("AUC of the judge", [(float(one.number), 100 * one.auc) for one in rounds if one.auc is not None]),
     ]
-    drawn = [line for line in series if line.points]
-    return plot.svg("Rounds", "round; 0: the base", "%", drawn, whole_x=True, inline=inline)
+    return plot.svg("Rounds", "round; 0: base", "%", [one for one in series if one.points], whole_x=True, inline=inline)
