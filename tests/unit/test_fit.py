@@ -16,6 +16,11 @@ def test_the_bootstrap_loses_its_end() -> None:
     assert fit([100, 9000], [50], 150, 8000) == ([100, 3900], [50])
 
 
+def test_a_long_genesis_leaves_the_bootstrap_its_share() -> None:
+    assert fit([3000, 1500], [50], 150, 4000) == ([1000, 1000], [50])  # with its beginning, which says what the task is
+    assert fit([3000, 400], [50], 150, 4000) == ([1600, 400], [50])
+
+
 def test_the_newest_block_stays_but_may_lose_its_end() -> None:
     assert fit([100, 100], [50, 9000], 150, 2000) == ([100, 100], [0, 2000 - 200 - 250])
 

@@ -109,14 +109,14 @@ def aside(room: int) -> int:
 def fit(pinned: Sequence[int], tail: Sequence[int], asking: int, room: int) -> tuple[list[int], list[int]]:
     """How many tokens of each pinned block and of each block in the tail stay, so that a prompt fits in `room`.
 
-    All numbers are tokens; `asking` is the size of what follows the tail. The pinned blocks may take half of the
-    room, and lose their ends. The tail gets the rest, and loses its oldest blocks, in chunks that are counted from
-    the window's first block, so that prompts keep their beginning for many blocks and the server's prefix cache
-    serves them. The newest block always stays, if necessary without its end.
+    All numbers are tokens; `asking` is the size of what follows the tail. The pinned blocks may take half of the room,
+    in equal shares except for what one does not need, and lose their ends. The tail gets the rest, and loses its oldest
+    blocks, in chunks that are counted from the window's first block, so that prompts keep their beginning for many
+    blocks and the server's prefix cache serves them. The newest block always stays, if necessary without its end.
     """
     kept, left = [], room // 2
-    for tokens in pinned:
-        kept.append(min(tokens, left))
+    for number, tokens in enumerate(pinned, 1):
+        kept.append(min(tokens, max(left // (len(pinned) - number + 1), left - sum(pinned[number:]))))
         left -= kept[-1]
     if not tail:
         return kept, []
