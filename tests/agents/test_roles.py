@@ -134,6 +134,8 @@ def test_a_student_learns_what_its_teacher_wrote(installation: Installation, tmp
         learned = [token for token, label in zip(row["input_ids"], row["labels"], strict=True) if label == token]
         assert tokenizer.decode(learned, skip_special_tokens=False) == row["completion"]
         assert row["labels"].count(-100) == len(row["labels"]) - len(learned)
+    for row in exported(installation, "verifier", tmp_path / "asked", *where, "--student", student):
+        assert row["context"].startswith(template.block_open)
 
 
 def test_conversations_for_a_student_are_what_its_own_template_makes(

@@ -52,8 +52,8 @@ class ExportOptions:
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Formats sft, dpo, kto, messages: write for the model in this folder, in its chat template; sft and "
-            "messages also get its tokens, with labels.",
+            help="Formats sft, dpo, kto, verifier, messages: write for the model in this folder, in its chat template; "
+            "sft and messages also get its tokens, with labels.",
         ),
     ] = None
     shard_size: Annotated[str, typer.Option(help="Begin a new file after so many bytes, such as 500M.")] = "500M"
