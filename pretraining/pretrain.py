@@ -31,10 +31,12 @@ from transformers import (
 from pretraining import sequences, tokenizer
 from pretraining.sequences import TokenSequence
 from pretraining.tokenizer import BEGIN
+from weavegen import chat_template
 from weavegen.errors import UsageError
 from weavegen.kernel.context import PINNED
 from weavegen.trace.render import parse_trace, render_block
 from weavegen.training.plan import IGNORED, trainer_options
+from weavegen_nano import WEIGHTS
 from weavegen_nano.texts import END
 
 
@@ -178,6 +180,7 @@ def write(model: LlamaForCausalLM, words: Tokenizer, plan: Plan, folder: Path) -
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     model.half().save_pretrained(folder)
     wrapped(words, plan).save_pretrained(folder)
+    shutil.copy(WEIGHTS / chat_template.FILE, folder)  # the tokenizer leaves out the instruction in this form only
     (folder / "training.json").write_text(json.dumps(asdict(plan), indent=1) + "\n")
 
 

@@ -10,7 +10,10 @@ from tests.support import ROOT
 from tests.support.installation import installed
 from tests.support.nano_server import serving
 from tests.support.trl import PYTHON
+from weavegen.chat_template import renderer
+from weavegen.kernel.template import derive
 from weavegen.pool.client import ModelClient
+from weavegen_nano import WEIGHTS
 
 PLAN = {"vocabulary": 1024, "layers": 3, "width": 96, "heads": 3, "inner": 256, "epochs": 20, "held_out": 0.05}
 
@@ -30,5 +33,6 @@ def test_a_model_learns_from_traces_and_is_served(trl_environ: dict[str, str], t
     with serving(folder) as url:
         client = ModelClient(url, "EMPTY", None)
         assert client.model == "scratch"
+        assert client.template().block_close == derive(renderer(WEIGHTS)).block_close  # the tokenizer knows this form
         assert client.encode("#startblock type: action\n").ids
         client.close()
