@@ -22,7 +22,7 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Tokens of a block. 0, the default of a message: as many as the context has room for."""
     temperature: float = 1.0  # Divisor of the logits in sampling.
     top_k: int = 50  # Sampling from so many likeliest tokens; -1 or 0: from all.
-    repetition_penalty: float = 1.02  # As in vLLM: divisor of the logits of tokens that are in the text; 1: none.
+    repetition_penalty: float = 1.02  # As in vLLM: divisor of the logits of tokens of the prompt and the text; 1: none.
 
     # Selection.
     search: Literal["cascade", "tree", "execute", "tree-execute"] = "cascade"
