@@ -3,11 +3,12 @@
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.harbor.world import FILES, World, write_task
 from tests.support.waiting import until
-from weavegen.errors import Unserved
+from weavegen.errors import EnvironmentFailure, Unserved
 from weavegen.harbor import folder
 from weavegen.harbor.verifier import image_of, task_files
 from weavegen.kernel.harbor import HarborTask
@@ -55,3 +56,30 @@ def test_a_full_disk_is_no_failure_of_a_task(world: World, tmp_path: Path, monke
     monkeypatch.setattr(images, "MIN_FREE_BYTES", 0)
     with pytest.raises(Unserved, match="No space left"):
         image_of(world.config, *prepared(world, tmp_path / "full", full))
+
+
+def test_what_a_killed_build_leaves_is_removed(world: World, tmp_path: Path) -> None:
+    """Its container has all that its instructions wrote: gigabytes, where packages were being installed."""
+    task, files = prepared(world, tmp_path / "endless", SLOW)
+    with pytest.raises(EnvironmentFailure, match="longer than 5 seconds"):
+        image_of(world.config, msgspec.structs.replace(task, build_seconds=5), files)
+    place = images.store(world.config)
+    assert images.stored(place / "storage", "containers")
+    assert any((place / "tmp").iterdir())
+    images.prune(world.config, {image.name for image in images.made(world.config)})
+    assert not images.stored(place / "storage", "containers")
+    assert not any((place / "tmp").iterdir())
+    assert image_of(world.config, task, files).name == "endless"
+
+
+def test_a_failed_build_tells_its_cause() -> None:
+    """Messages of buildah that have hundreds of characters before the cause."""
+    step = "STEP 6/9: RUN pip3 install " + "torch " * 90
+    step_of_commit = "{Env:[" + "PATH=/bin " * 60 + "]}"
+    commit = f"Error: committing container for step {step_of_commit}: storing layer: io: read/write on closed pipe"
+    said = images.reason(f"{step}\nwriting blob: write /var/tmp/storage1/1: no space left on device\n{commit}\n")
+    assert said.endswith("; writing blob: write /var/tmp/storage1/1: no space left on device")
+    assert len(said) < 300
+    said = images.reason(f"{step}\n{commit}\n")
+    assert said.endswith("storing layer: io: read/write on closed pipe")
+    assert len(said) < 500

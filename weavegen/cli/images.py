@@ -12,7 +12,7 @@ from weavegen import config as configuration
 from weavegen.cli import display
 from weavegen.cli.app import Result, app, command, progress_bar, reading
 from weavegen.config import Config
-from weavegen.errors import EnvironmentFailure, UsageError
+from weavegen.errors import UsageError, WeavegenError
 from weavegen.kernel.harbor import HarborTask
 from weavegen.store import jobs
 
@@ -85,7 +85,7 @@ def build(
             name = waiting[future]
             try:
                 made[name] = round(future.result(), 1)
-            except (EnvironmentFailure, UsageError) as error:
+            except WeavegenError as error:
                 failed[name] = str(error)
             bar(done, len(tasks), name)
     lines = [f"{name}: {why}" for name, why in sorted(failed.items())]
@@ -111,7 +111,9 @@ def add(
 
 @command(group=images)
 def prune() -> Result:
-    """Remove the images of tasks that no open trace works on. They are made again when they are needed.
+    """Remove the images of tasks that no open trace works on, and what killed builds have left.
+
+    Images are made again when they are needed.
 
     Example: weavegen images prune
     """

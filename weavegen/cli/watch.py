@@ -150,16 +150,11 @@ def draw(reader: JobReader, console: Console) -> None:
             wait_for_picture(console, size)
 
 
-def no_key(seconds: float) -> str:
-    time.sleep(seconds)
-    return ""
-
-
-def wait_for_picture(console: Console, size: object, pressed: Callable[[float], str] = no_key) -> bool:
+def wait_for_picture(console: Console, size: object, pressed: Callable[[float], str | None] = time.sleep) -> bool:
     """Wait until the next picture is due, or the window has another size. Returns whether q was pressed."""
     until = time.monotonic() + PICTURE_SECONDS
     while time.monotonic() < until and console.size == size:
-        if "q" in pressed(0.1).lower():
+        if "q" in (pressed(0.1) or "").lower():
             return True
     return False
 

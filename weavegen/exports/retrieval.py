@@ -54,7 +54,9 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
             if row["retrieval_id"] is not None:
                 yield from recorded(source.conn, row, situation)
             if row["known_good"] and situation:
-                frequencies = frequencies or word_frequencies(source.conn, trace)
+                if frequencies is None:  # of words in the trace's searchable blocks: an estimate for the whole corpus
+                    bodies = blocks(source.conn, "retrieval-bodies", trace)
+                    frequencies = Counter(word for row in bodies for word in set(words(row.body)))
                 if (example := hindsight(source.conn, row, situation, frequencies)) is not None:
                     yield example
                 else:
@@ -132,11 +134,6 @@ def situation_before(conn: Connection, row: Any) -> str:
 def query_header(type: str) -> str:
     """The header of a block up to its query."""
     return f"#startblock type: {type}\n#bm25_query "
-
-
-def word_frequencies(conn: Connection, trace: int) -> Counter[str]:
-    """In how many searchable blocks of a trace each word occurs: an estimate for the whole corpus."""
-    return Counter(word for row in blocks(conn, "retrieval-bodies", trace) for word in set(words(row.body)))
 
 
 def search(conn: Connection, text: str) -> Sequence[Hit]:

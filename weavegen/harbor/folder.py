@@ -8,7 +8,7 @@ import os
 import re
 import tarfile
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -293,7 +293,7 @@ def pack(folder: Path) -> bytes:
     """The task's files as a tar archive. Equal files give equal bytes. Raises UsageError."""
     packed, size = io.BytesIO(), 0
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for path in files_of(folder):
+        for path in (path for part in PARTS for path in sorted((folder / part).rglob("*"))):  # follows no links
             entry = archive.gettarinfo(path, path.relative_to(folder).as_posix())
             entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = FILE_TIME, 0, 0, "", ""
             size += entry.size if entry.isfile() else 0
@@ -305,13 +305,6 @@ def pack(folder: Path) -> bytes:
             elif entry.isdir() or entry.issym():
                 archive.addfile(entry)
     return packed.getvalue()
-
-
-def files_of(folder: Path) -> Iterator[Path]:
-    """The files and folders of a task's parts, in order. Links are not followed."""
-    for part in PARTS:
-        if (folder / part).is_dir():
-            yield from sorted((folder / part).rglob("*"))
 
 
 def unpack(archive: bytes, folder: Path) -> None:

@@ -42,6 +42,8 @@ InUse = Callable[[], set[str]]
 """Gives the names of the images that open traces need."""
 LOG_CHARS = 4_000
 """Of the end of a build's output, which are kept."""
+PODMAN = {"bud": ["build"], "rm": ["rm", "--force"]}
+"""Commands of buildah that podman has by another name, or does for the containers of builds only when it is forced."""
 NAME = re.compile(r"[a-z0-9][a-z0-9._/:@-]{0,254}\Z")
 
 
@@ -105,8 +107,8 @@ def run_builder(
     `source`: a folder or file, which it finds as STAGE/source.
     """
     program = require_builder()
-    if program == "podman" and arguments[0] == "bud":
-        arguments = ["build", *arguments[1:]]
+    if program == "podman" and arguments[0] in PODMAN:
+        arguments = [*PODMAN[arguments[0]], *arguments[1:]]
     place = userns.STAGE + "/store"
     command = [program, "--root", f"{place}/storage", "--runroot", f"{place}/run", "--storage-driver", "overlay"]
     environ = {
@@ -139,10 +141,11 @@ def run_builder(
 def reason(printed: str) -> str:
     """Why a build failed, in one line: the instruction, and the last words of its command."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    steps = [line.partition(": ")[2] for line in lines if line.startswith("STEP ")]
+    steps = [line.partition(": ")[2][:200] for line in lines if line.startswith("STEP ")]
     errors = [line for line in lines if re.match(r"(E:|ERROR|error:|Error:|fatal:|.*[Ee]rror: )", line)]
-    words = errors[-2:] or lines[-1:] or ["it printed nothing"]
-    return "; ".join([*(steps[-1:]), *words])[:400]
+    full = [line for line in lines if NO_SPACE in line.lower()]  # what comes after it is its consequence
+    words = full[-1:] or errors[-2:] or lines[-1:] or ["it printed nothing"]
+    return "; ".join([*steps[-1:], *(line[-200:] for line in words)])  # the cause is at the end of a line
 
 
 def image(
@@ -181,19 +184,21 @@ def image(
         raise Unserved(f"on {config.host}: images are being made: {name} waits", seconds=RETRY_SECONDS) from None
     except UsageError as error:
         if NO_SPACE in str(error).lower():
+            if in_use is not None:
+                make_room(config, in_use, full=True)
             raise Unserved(f"on {config.host}: {error}", seconds=RETRY_SECONDS) from None
         raise EnvironmentFailure(f"image: {error}") from None
     return Image(**json.loads((record / "image.json").read_text()))
 
 
-def make_room(config: Config, in_use: InUse) -> None:
-    """Where the disk is nearly full, remove images that are not in use. Raises Unserved if that is not enough."""
+def make_room(config: Config, in_use: InUse, full: bool = False) -> None:
+    """Where the disk is nearly or was `full`, remove what is not in use. Raises Unserved if that is not enough."""
 
     def free() -> int:
         return shutil.disk_usage(store(config)).free
 
-    if free() < MIN_FREE_BYTES:
-        with folders.locked(config.home / "images" / "prune.lock", 0):
+    if full or free() < MIN_FREE_BYTES:
+        with contextlib.suppress(folders.Locked), folders.locked(config.home / "images" / "prune.lock", 0):
             prune(config, in_use())
     if free() < MIN_FREE_BYTES:
         why = f"less than {MIN_FREE_BYTES >> 30} GB are free for images in {config.home}: make room there"
@@ -254,20 +259,23 @@ def certificates() -> list[str]:
 def bases(config: Config, dockerfile: str) -> dict[str, bytes]:
     """The ids of the images that a Dockerfile begins with, as far as the store has them already, by name."""
     named = set(re.findall(r"^\s*FROM\s+(?:--\S+\s+)?(\S+)", dockerfile, re.IGNORECASE | re.MULTILINE))
-    try:
-        images = json.loads((layer_folder(config).parent / "overlay-images" / "images.json").read_text())
-    except OSError:
-        images = []
+    images = stored(layer_folder(config).parent, "images")
     known = {name: entry["id"] for entry in images for name in entry.get("names") or ()}
     return {name: known.get(name, known.get(f"localhost/{name}", "")).encode() for name in named}
+
+
+def stored(storage: Path, kind: str) -> list[dict[str, Any]]:
+    """The images, layers or containers of a store. Containers are those of builds."""
+    with contextlib.suppress(FileNotFoundError):
+        return list(json.loads((storage / f"overlay-{kind}" / f"{kind}.json").read_text()))
+    return []
 
 
 def read_stored(storage: Path, identity: str) -> tuple[str, int, dict[str, Any]]:
     """The layers of an image, the newest first, their bytes, and its configuration. Raises UsageError."""
     try:
-        images = json.loads((storage / "overlay-images" / "images.json").read_text())
-        layer = next(entry["layer"] for entry in images if entry["id"] == identity)
-        known = {entry["id"]: entry for entry in json.loads((storage / "overlay-layers" / "layers.json").read_text())}
+        layer = next(entry["layer"] for entry in stored(storage, "images") if entry["id"] == identity)
+        known = {entry["id"]: entry for entry in stored(storage, "layers")}
         names, size = [], 0
         while layer:
             names.append("l/" + (storage / "overlay" / layer / "link").read_text().strip())
@@ -335,16 +343,23 @@ def import_base(config: Config, name: str, source: Path) -> None:
 
 
 def prune(config: Config, keep: set[str]) -> tuple[int, int]:
-    """Remove the images whose names are not in `keep`. Returns how many, and about the bytes that this has freed."""
-    if not (doomed := [image for image in made(config) if image.name not in keep]):
-        return 0, 0
+    """Remove the images whose names are not in `keep`, and what builds that were killed have left: gigabytes of files.
+
+    Returns how many images, and about the bytes that this has freed.
+    """
     with contextlib.ExitStack() as stack:
         for place in slots(config):  # a build may go on from a layer that would be removed
             stack.enter_context(folders.locked(place, WAIT_SECONDS))
         before = shutil.disk_usage(store(config)).free
+        doomed = [image for image in made(config) if image.name not in keep]
         for image in doomed:
             shutil.rmtree(config.home / "images" / "made" / image.digest)
-        run_builder(config, ["rmi", "--force", *(f"localhost/weavegen:{one.digest[:32]}" for one in doomed)], 3600)
+        if doomed:
+            run_builder(config, ["rmi", "--force", *(f"localhost/weavegen:{one.digest[:32]}" for one in doomed)], 3600)
+        if left := [one["id"] for one in stored(layer_folder(config).parent, "containers")]:
+            run_builder(config, ["rm", *left], 3600)
+        for folder in (store(config) / "tmp").iterdir():
+            shutil.rmtree(folder, ignore_errors=True)
         return len(doomed), max(shutil.disk_usage(store(config)).free - before, 0)
 
 

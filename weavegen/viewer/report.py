@@ -76,7 +76,9 @@ def read(conn: Connection, job: int, gpus: int = 1, seconds: float = 600.0, *, s
         # The reader's query takes no parameters; these are numbers.
         query = re.sub(r"(?<!:):([a-z_]+)", lambda match: str(values[match[1]]), sql.load(f"viewer/report/{name}").text)
         columns, found = reports.select(conn, query, seconds, None)
-        return [dict(zip(columns, map(_float, row), strict=True)) for row in found]
+        # Neither plots nor JSON accept Decimal, which is PostgreSQL's numeric.
+        plain = ([float(value) if isinstance(value, Decimal) else value for value in row] for row in found)
+        return [dict(zip(columns, row, strict=True)) for row in plain]
 
     tables = {name: rows(name) for name in TABLES}
     [about], [sums], [server] = rows("job"), rows("sums"), rows("server")
@@ -130,8 +132,3 @@ def effective(values: Row) -> Row | None:
         return dict(msgspec.to_builtins(settings.settings(values)))
     except UsageError:
         return None
-
-
-def _float(value: Any) -> Any:
-    """PostgreSQL's numeric values as floats: neither plots nor JSON accept Decimal."""
-    return float(value) if isinstance(value, Decimal) else value
