@@ -90,3 +90,7 @@ def test_steps_that_no_worker_has_taken_for_a_minute_are_a_fault(db: Database) -
     # A step that was tried and waits for its next attempt is no fault of the queue.
     do(db, "update steps set claims = 1, failure = 'busy', send_after = now() + interval '20 seconds'")
     assert faults(db) == []
+    # A worker took it 5 s ago, and gave it back: what it needs, such as an image, was being made.
+    given_back = "claims = 0, failure = 'an image is being made', send_after = now()"
+    do(db, f"update steps set claimed_at = now() - make_interval(secs => 5), {given_back}")
+    assert faults(db) == []

@@ -6,7 +6,8 @@ select s.queue,
   ) as served,
   count(*) as waiting,
   extract(epoch from clock_timestamp() - min(greatest(s.ready_at, s.claimed_at)))::double precision as oldest,
-  extract(epoch from clock_timestamp() - min(s.ready_at) filter (where s.claims = 0))::double precision as untried
+  extract(epoch from clock_timestamp() - min(greatest(s.ready_at, s.claimed_at)) filter (where s.claims = 0))
+    ::double precision as untried
 from steps s join traces t on t.id = s.trace_id join jobs j on j.id = t.job_id
 where s.status = 'ready' and t.status = 'running' and j.state <> 'paused'
   and (s.failure is null or s.send_after <= clock_timestamp())
