@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import shutil
 import stat
 import tarfile
 import tempfile
@@ -79,7 +80,10 @@ def once(folder: Path, make: Callable[[Path], None], timeout: float = LOCK_TIMEO
     folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     with locked(folder.parent / f".{folder.name}.lock", timeout):
         if not folder.is_dir():
-            with tempfile.TemporaryDirectory(prefix=".draft-", dir=folder.parent) as scratch:
+            prefix = f".draft-{folder.name}-"
+            for left in folder.parent.glob(f"{prefix}*"):  # of processes that were killed
+                shutil.rmtree(left, ignore_errors=True)
+            with tempfile.TemporaryDirectory(prefix=prefix, dir=folder.parent) as scratch:
                 make(draft := Path(scratch, folder.name))
                 draft.rename(folder)
     return folder

@@ -66,6 +66,9 @@ def _measure(url: str, http: Http, seconds: float) -> ServerRow:
         now, passed = metrics.read(url, http), time.monotonic() - began
     except (TransientError, ModelError) as error:
         return ServerRow(url, "away", why=str(error))
+    hits, queries = now.hits - before.hits, now.queries - before.queries
+    if queries <= 0:  # since the server's start
+        hits, queries = now.hits, now.queries
     return ServerRow(
         url,
         "full" if now.waiting else "up",
@@ -73,13 +76,7 @@ def _measure(url: str, http: Http, seconds: float) -> ServerRow:
         running=now.running,
         waiting=now.waiting,
         cache=now.cache,
-        prefix_hits=_hits(before, now),
+        prefix_hits=hits / queries if queries else None,
         prompt_rate=(now.prompt - before.prompt) / passed,
         generated_rate=(now.generated - before.generated) / passed,
     )
-
-
-def _hits(before: Metrics, now: Metrics) -> float | None:
-    if now.queries > before.queries:
-        return (now.hits - before.hits) / (now.queries - before.queries)
-    return now.hits / now.queries if now.queries else None
