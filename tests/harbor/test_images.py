@@ -8,6 +8,7 @@ import pytest
 
 from tests.harbor.world import FILES, World, write_task
 from tests.support.waiting import until
+from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure, Unserved
 from weavegen.harbor import folder
 from weavegen.harbor.verifier import image_of, task_files
@@ -70,6 +71,10 @@ def test_what_a_killed_build_leaves_is_removed(world: World, tmp_path: Path) -> 
     assert not images.stored(place / "storage", "containers")
     assert not any((place / "tmp").iterdir())
     assert image_of(world.config, task, files).name == "endless"
+
+
+def test_where_there_are_no_images_nothing_is_removed(config: Config) -> None:
+    assert images.prune(config, set()) == (0, 0)
 
 
 def test_a_failed_build_tells_its_cause() -> None:

@@ -359,9 +359,11 @@ class ModelClient:
 
     def _complete(self, prompts: Sequence[Prompt], n: int, priority: int, most: int, **options: Any) -> _Completion:
         """Request `n` choices for every prompt, of at most `most` bytes each, and return them in order."""
+        # Token ids are JSON already.
+        encoded = [prompt if isinstance(prompt, str) else msgspec.Raw(b"[%b]" % prompt.json) for prompt in prompts]
         body = {
             "model": self.model,
-            "prompt": _as_json(prompts),
+            "prompt": encoded[0] if len(encoded) == 1 else encoded,
             "n": n,
             "add_special_tokens": isinstance(prompts[0], str) and not prompts[0].startswith(BOS),
             **options,
@@ -425,12 +427,6 @@ class ModelClient:
         if not positions or not positions[0]:
             raise Unfit(f"{self.base_url} answered without the logprobs that were asked for: scores need them")
         return positions[0]
-
-
-def _as_json(prompts: Sequence[Prompt]) -> Any:
-    """Convert prompts to the API's form: a single prompt, or a list. Token ids are JSON already."""
-    encoded = [prompt if isinstance(prompt, str) else msgspec.Raw(b"[%b]" % prompt.json) for prompt in prompts]
-    return encoded[0] if len(encoded) == 1 else encoded
 
 
 def continuation(choice: Choice, stop: Sequence[str], url: str = "the server") -> Continuation:

@@ -347,6 +347,8 @@ def prune(config: Config, keep: set[str]) -> tuple[int, int]:
 
     Returns how many images, and about the bytes that this has freed.
     """
+    if not (config.home / "images" / "store").is_dir():
+        return 0, 0
     with contextlib.ExitStack() as stack:
         for place in slots(config):  # a build may go on from a layer that would be removed
             stack.enter_context(folders.locked(place, WAIT_SECONDS))
