@@ -8,6 +8,7 @@ import pytest
 
 from tests.harbor.world import FILES, World, write_task
 from tests.support.waiting import until
+from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure, Unserved
 from weavegen.harbor import folder
@@ -23,6 +24,16 @@ def prepared(world: World, place: Path, dockerfile: str) -> tuple[HarborTask, Pa
     return folder.read_task(place), task_files(world.config, place.name, lambda: folder.pack(place))
 
 
+def is_building(world: World) -> bool:
+    """Whether a build has begun. Its draft is there before it may run."""
+    [slot] = images.slots(world.config)
+    try:
+        with folders.locked(slot, 0):
+            return False
+    except folders.Locked:
+        return True
+
+
 def test_a_step_does_not_wait_for_images_that_others_make(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -31,7 +42,7 @@ def test_a_step_does_not_wait_for_images_that_others_make(
     other, other_files = prepared(world, tmp_path / "other", FILES["environment/Dockerfile"] + "RUN true\n")
     builder = threading.Thread(target=image_of, args=(world.config, slow, slow_files))
     builder.start()
-    until(lambda: list((world.config.home / "images" / "made").glob(".draft-*")), "the build")
+    until(lambda: is_building(world), "the build")
     for task, files in ((slow, slow_files), (other, other_files)):
         with pytest.raises(Unserved, match="images are being made"):
             image_of(world.config, task, files, set)
