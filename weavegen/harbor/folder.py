@@ -291,9 +291,10 @@ def read_text(path: Path, limit: int) -> str:
 
 def pack(folder: Path) -> bytes:
     """The task's files as a tar archive. Equal files give equal bytes. Raises UsageError."""
+    paths = [path for part in PARTS for path in sorted((folder / part).rglob("*"))]  # links are not followed
     packed, size = io.BytesIO(), 0
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for path in (path for part in PARTS for path in sorted((folder / part).rglob("*"))):  # follows no links
+        for path in paths:
             entry = archive.gettarinfo(path, path.relative_to(folder).as_posix())
             entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = FILE_TIME, 0, 0, "", ""
             size += entry.size if entry.isfile() else 0

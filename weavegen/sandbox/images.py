@@ -266,7 +266,7 @@ def bases(config: Config, dockerfile: str) -> dict[str, bytes]:
 
 def stored(storage: Path, kind: str) -> list[dict[str, Any]]:
     """The images, layers or containers of a store. Containers are those of builds."""
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError):
         return list(json.loads((storage / f"overlay-{kind}" / f"{kind}.json").read_text()))
     return []
 
@@ -311,7 +311,8 @@ def add_base(config: Config, name: str, source: Path) -> None:
     added: dict[str, list[object]] = json.loads(known.read_text()) if known.exists() else {}
     if added.get(name) == content:
         return
-    import_base(config, name, source)
+    with folders.locked(store(config).parent / "add.lock", WAIT_SECONDS):  # prune removes the containers of builds
+        import_base(config, name, source)
     known.write_text(json.dumps(added | {name: content}))
 
 
@@ -350,7 +351,7 @@ def prune(config: Config, keep: set[str]) -> tuple[int, int]:
     if not (config.home / "images" / "store").is_dir():
         return 0, 0
     with contextlib.ExitStack() as stack:
-        for place in slots(config):  # a build may go on from a layer that would be removed
+        for place in (*slots(config), config.home / "images" / "add.lock"):  # builds may go on from what is removed
             stack.enter_context(folders.locked(place, WAIT_SECONDS))
         before = shutil.disk_usage(store(config)).free
         doomed = [image for image in made(config) if image.name not in keep]
