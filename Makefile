@@ -34,7 +34,7 @@ test-security: setup ## test the promises of SECURITY.md and docs/audit.md: atta
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/security tests/audit tests/fuzz
 
 test-harbor: ## test Harbor tasks: images by buildah, boxes on them, the verifier, forgeries of rewards, exports that Harbor reads; needs root; eight minutes
-	@bash scripts/setup.sh buildah mmdebstrap newuidmap=uidmap
+	@bash scripts/setup.sh buildah podman mmdebstrap newuidmap=uidmap
 	@bash scripts/harbor.sh install
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/harbor
 

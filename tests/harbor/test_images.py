@@ -1,12 +1,13 @@
 """Images that several need at the same time."""
 
+import shutil
 import threading
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tests.harbor.world import FILES, World, write_task
+from tests.harbor.world import BASE, FILES, World, write_task
 from tests.support.waiting import until
 from weavegen import folders
 from weavegen.config import Config
@@ -82,6 +83,23 @@ def test_what_a_killed_build_leaves_is_removed(world: World, tmp_path: Path) -> 
     assert not images.stored(place / "storage", "containers")
     assert not any((place / "tmp").iterdir())
     assert image_of(world.config, task, files).name == "endless"
+
+
+def test_podman_makes_images_where_there_is_no_buildah(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda program: None if program == "buildah" else which(program))
+    assert images.require_builder() == "podman"
+    (home := tmp_path / "home").mkdir()
+    home.chmod(0o711)
+    tmp_path.chmod(0o711)
+    alone = World(home)
+    images.add_base(alone.config, BASE, base)
+    task, files = prepared(alone, tmp_path / "task", FILES["environment/Dockerfile"])
+    assert image_of(alone.config, task, files).size > 0
+    assert images.prune(alone.config, set())[0] == 1
+    alone.end()
 
 
 def test_where_there_are_no_images_nothing_is_removed(config: Config) -> None:

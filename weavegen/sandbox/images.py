@@ -107,10 +107,11 @@ def run_builder(
     `source`: a folder or file, which it finds as STAGE/source.
     """
     program = require_builder()
-    if program == "podman" and arguments[0] in PODMAN:
-        arguments = [*PODMAN[arguments[0]], *arguments[1:]]
     place = userns.STAGE + "/store"
     command = [program, "--root", f"{place}/storage", "--runroot", f"{place}/run", "--storage-driver", "overlay"]
+    if program == "podman":
+        command += ["--tmpdir", f"{place}/run/libpod"]  # by default in /run, which belongs to the host's root
+        arguments = [*PODMAN.get(arguments[0], arguments[:1]), *arguments[1:]]
     environ = {
         **os.environ,
         "HOME": f"{place}/home",
@@ -368,11 +369,8 @@ def prune(config: Config, keep: set[str]) -> tuple[int, int]:
 
 def disk(config: Config) -> int:
     """Bytes that all layers take on the disk, shared ones once."""
-    done = subprocess.run(
-        userns.command(["du", "-sk", userns.STAGE + "/store/storage"], {"store": store(config)}),
-        capture_output=True,
-        text=True,
-    )
+    command = userns.command(["du", "-sk", userns.STAGE + "/store/storage"], {"store": store(config)})
+    done = subprocess.run(command, capture_output=True, text=True)
     return int(done.stdout.split()[0]) * 1024 if done.returncode == 0 else 0
 
 
