@@ -58,10 +58,7 @@ BROKEN: tuple[tuple[str, str], ...] = (
     ("action", "def action_go(self):\n    a = $x§\n    move(1)\n"),
     ("action", "def action_go(self):\n    move(1)\nThis action§ makes a move.\n"),
     ("action", 'def action_go(self):\n    move(1)\nself.add_action("Go", action_go))§\n'),
-    (
-        "action",
-        'def action_go(self):\n    move(1)\nself.add_action("Go", action_go)\ndef§ again(self):\n    move(2)\n',
-    ),
+    ("action", 'def action_go(self):\n    move(1)\nself.add_action("Go", action_go)\ndef§ again(self):\n    move(2)\n'),
     ("action", "def action_go(self):\n    move(1)\nself.add_eval§uation('Go?', action_go)\n"),
     ("action", "def action_go(self):\n    move(1)\nx§ = 1\ny = 2\n"),
     ("action", "import os§\ndef action_go(self):\n    move(1)\n"),

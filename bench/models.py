@@ -67,16 +67,7 @@ def run(console: Console) -> list[Figure]:
                 "-" if opinion.auc is None else f"{opinion.auc:.2f} ({opinion.ran} ran, {opinion.failed} failed)",
             ]
         )
-    columns = (
-        "",
-        "candidates",
-        "compile",
-        "of code",
-        "ran when tried",
-        "tokens",
-        "of a kept block",
-        "judge's AUC",
-    )
+    columns = ("", "candidates", "compile", "of code", "ran when tried", "tokens", "of a kept block", "judge's AUC")
     console.print(table(f"\n{TRACES} traces of each of {', '.join(BOOTSTRAPS)}, {TICKS} ticks", columns, rows))
     return [Figure("traces that failed", failed, "", at_most=0)]
 

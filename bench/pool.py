@@ -66,10 +66,7 @@ def run(console: Console) -> list[Figure]:
         Figure("slots in use, 1 server of 64, 64 traces", 100 * alone[0], "%", at_least=95),
         Figure("slots in use, 4 servers of 64, 256 traces", 100 * mean, "%", at_least=90),
         Figure(
-            "of these, the one furthest from the mean",
-            100 * max(abs(use / mean - 1) for use in four),
-            "%",
-            at_most=10,
+            "of these, the one furthest from the mean", 100 * max(abs(use / mean - 1) for use in four), "%", at_most=10
         ),
         *kept,
     ]

@@ -138,14 +138,7 @@ def begin(client: ModelClient, reading: Reading, texts: Sequence[str], block: Wr
     """Send the requests of one block: one token of a continuation, then the questions."""
     prompt = reading(client, texts, block)
     client.sample(
-        begun(client, prompt, "", ""),
-        n=1,
-        max_tokens=1,
-        temperature=1,
-        top_k=0,
-        repetition_penalty=1,
-        seed=1,
-        stop=(),
+        begun(client, prompt, "", ""), n=1, max_tokens=1, temperature=1, top_k=0, repetition_penalty=1, seed=1, stop=()
     )
     client.yes_no([question_prompt(client, prompt, "", Body(text), block.question, ()) for text in block.candidates])
 

@@ -90,12 +90,7 @@ def texts() -> Iterator[Text]:
 
 
 def row(text: Text) -> dict[str, object]:
-    return {
-        "trace": 1 + text.number // 1000 % TRACES,
-        "index": text.number,
-        "type": str(text.type),
-        "body": text.body,
-    }
+    return {"trace": 1 + text.number // 1000 % TRACES, "index": text.number, "type": str(text.type), "body": text.body}
 
 
 def run(console: Console) -> list[Figure]:
@@ -168,10 +163,7 @@ def insert(console: Console, db: Database, stream: Iterator[Text]) -> Figure:
         waited = max(waited, time.perf_counter() - began)
         indexing_seconds += time.perf_counter() - began
     each = 1000 * indexing_seconds / INSERTED
-    rows = [
-        ["queue (in the block's own transaction)", queueing],
-        ["sealing and merging (in the background)", each],
-    ]
+    rows = [["queue (in the block's own transaction)", queueing], ["sealing and merging (in the background)", each]]
     console.print(table(f"\nWhat the index costs, ms a block, {INSERTED:,} blocks as they come", ("", "ms"), rows))
     console.print(f"the longest piece of it, all merges at once: {waited:.1f} s")
     return Figure("insertion, all of the index's work a block", queueing + each, "ms", at_most=3)
@@ -374,10 +366,7 @@ def measure(console: Console, db: Database, seen: Sequence[Text]) -> list[Figure
 
     theirs = timed(search, asked[:COMPARED])
     theirs = Timed(statistics.median(spent), statistics.quantiles(spent, n=20)[-1], theirs.found)
-    rows = [
-        ["ours", mine.median, mine.p95, agreement(mine, theirs)],
-        ["rank-bm25", theirs.median, theirs.p95, 100.0],
-    ]
+    rows = [["ours", mine.median, mine.p95, agreement(mine, theirs)], ["rank-bm25", theirs.median, theirs.p95, 100.0]]
     for name, make in (("tantivy", with_tantivy), ("bm25s", with_bm25s)):
         other = timed(make(iter(seen)), asked)
         rows.append([name, other.median, other.p95, agreement(other, theirs)])

@@ -9,17 +9,7 @@ table, or the beginnings of bodies.
 import re
 from collections.abc import Iterable
 
-from tokenizers import (
-    AddedToken,
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-    trainers,
-)
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from weavegen.errors import UsageError
 from weavegen.kernel import prompts

@@ -8,12 +8,7 @@ from weavegen_nano.counters import MetricsPage
 def text(batch: Batch) -> str:
     """In the text format of Prometheus. Bring the batch up to the present before."""
     load, page = batch.load, MetricsPage(MODEL)
-    page.add_engine(
-        batch.counters,
-        running=len(batch.running),
-        waiting=len(batch.waiting),
-        usage=batch.usage,
-    )
+    page.add_engine(batch.counters, running=len(batch.running), waiting=len(batch.waiting), usage=batch.usage)
     page.add("sim:slots", "gauge", "Sequences that the SIMULATION runs at once.", load.slots)
     page.add(
         "sim:slot_seconds_total",

@@ -41,12 +41,7 @@ _PART = re.compile(r" ?(?:[a-z]{1,3}|[A-Z][a-z]{1,2}|[A-Z]{1,2})")
 
 
 def _vocabulary() -> dict[str, int]:
-    lower, upper, digits, marks = (
-        string.ascii_lowercase,
-        string.ascii_uppercase,
-        string.digits,
-        string.punctuation,
-    )
+    lower, upper, digits, marks = (string.ascii_lowercase, string.ascii_uppercase, string.digits, string.punctuation)
 
     def tuples(characters: str, *lengths: int) -> Iterable[str]:
         return ("".join(some) for length in lengths for some in itertools.product(characters, repeat=length))

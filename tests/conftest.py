@@ -148,10 +148,4 @@ def trl_environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Environment variables for TRL: no network, and caches of its own."""
     cache = tmp_path_factory.mktemp("cache")
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", "OMP_NUM_THREADS") if name in os.environ}
-    return {
-        **kept,
-        "HOME": str(cache),
-        "HF_HOME": str(cache),
-        "HF_HUB_OFFLINE": "1",
-        "TRL_EXPERIMENTAL_SILENCE": "1",
-    }
+    return {**kept, "HOME": str(cache), "HF_HOME": str(cache), "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}

@@ -189,10 +189,7 @@ def max_new_tokens(request: CompletionRequest, tokens: int, length: int) -> int:
 
 
 def completion_logprobs(
-    request: CompletionRequest,
-    ids: Sequence[int],
-    tops: Sequence[Mapping[int, float]],
-    text: Callable[[int], str],
+    request: CompletionRequest, ids: Sequence[int], tops: Sequence[Mapping[int, float]], text: Callable[[int], str]
 ) -> Logprobs:
     """Make the logprobs of a choice. `tops`: for each of `ids`, logprobs by token id, including its own logprob.
 

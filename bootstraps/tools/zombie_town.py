@@ -25,10 +25,7 @@ TOWN = {
         "The pharmacy, its shutter half down.", ("square", "school"), 2, ("bandage", "bandage", "bottle")
     ),
     "school": Place(
-        "The school. Drawings flutter on the walls.",
-        ("square", "pharmacy", "park"),
-        3,
-        ("food", "cloth", "bottle"),
+        "The school. Drawings flutter on the walls.", ("square", "pharmacy", "park"), 3, ("food", "cloth", "bottle")
     ),
     "police": Place(
         "The police station. Someone emptied the racks in a hurry.",

@@ -128,10 +128,7 @@ def upgrade() -> None:
         ),
         sa.Column("state", sa.Text(), server_default="active", nullable=False, comment="active, paused or draining."),
         sa.Column(
-            "paused_at",
-            sa.DateTime(timezone=True),
-            nullable=True,
-            comment="Since when it is paused; null: it is not.",
+            "paused_at", sa.DateTime(timezone=True), nullable=True, comment="Since when it is paused; null: it is not."
         ),
         sa.Column(
             "paused_seconds",
@@ -201,10 +198,7 @@ def upgrade() -> None:
             comment="returned, or the budget that was spent: ticks, blocks, bytes, time, ...",
         ),
         sa.Column(
-            "failure_kind",
-            sa.Text(),
-            nullable=True,
-            comment="model, environment, bootstrap or bug, where it failed.",
+            "failure_kind", sa.Text(), nullable=True, comment="model, environment, bootstrap or bug, where it failed."
         ),
         sa.Column("failure", sa.Text(), nullable=True, comment="Why it failed, in one line."),
         sa.Column(
@@ -260,10 +254,7 @@ def upgrade() -> None:
             "started_at", sa.DateTime(timezone=True), nullable=True, comment="When its first step was made ready."
         ),
         sa.Column(
-            "finished_at",
-            sa.DateTime(timezone=True),
-            nullable=True,
-            comment="When it ended, failed or was cancelled.",
+            "finished_at", sa.DateTime(timezone=True), nullable=True, comment="When it ended, failed or was cancelled."
         ),
         sa.Column(
             "restarts",
@@ -295,28 +286,17 @@ def upgrade() -> None:
         "ix_traces_queued", "traces", ["job_id", "id"], unique=False, postgresql_where=sa.text("status = 'queued'")
     )
     op.create_index(
-        "ix_traces_retry_of",
-        "traces",
-        ["retry_of"],
-        unique=False,
-        postgresql_where=sa.text("retry_of is not null"),
+        "ix_traces_retry_of", "traces", ["retry_of"], unique=False, postgresql_where=sa.text("retry_of is not null")
     )
     op.create_index(
-        "ix_traces_running",
-        "traces",
-        ["id", "job_id"],
-        unique=False,
-        postgresql_where=sa.text("status = 'running'"),
+        "ix_traces_running", "traces", ["id", "job_id"], unique=False, postgresql_where=sa.text("status = 'running'")
     )
     op.create_table(
         "environments",
         sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
         sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
         sa.Column(
-            "host",
-            sa.Text(),
-            nullable=False,
-            comment="Host that it runs on; its steps go to the queue execute.<host>.",
+            "host", sa.Text(), nullable=False, comment="Host that it runs on; its steps go to the queue execute.<host>."
         ),
         sa.Column("pid", sa.BigInteger(), nullable=False, comment="Process on that host."),
         sa.Column("sandbox", sa.Text(), nullable=False, comment="How it is isolated: bubblewrap or none."),
@@ -335,19 +315,11 @@ def upgrade() -> None:
         comment="The live Python processes in which traces run their code.",
     )
     op.create_index(
-        "ix_environments_open",
-        "environments",
-        ["host"],
-        unique=False,
-        postgresql_where=sa.text("closed_at is null"),
+        "ix_environments_open", "environments", ["host"], unique=False, postgresql_where=sa.text("closed_at is null")
     )
     op.create_index(op.f("ix_environments_trace_id"), "environments", ["trace_id"], unique=False)
     op.create_index(
-        "uq_environments_open",
-        "environments",
-        ["trace_id"],
-        unique=True,
-        postgresql_where=sa.text("closed_at is null"),
+        "uq_environments_open", "environments", ["trace_id"], unique=True, postgresql_where=sa.text("closed_at is null")
     )
     op.create_table(
         "events",
@@ -381,11 +353,7 @@ def upgrade() -> None:
             comment="What for, as Flower shows it: block type, round, number of candidates.",
         ),
         sa.Column(
-            "status",
-            sa.Text(),
-            server_default="ready",
-            nullable=False,
-            comment="ready, running, done, failed or void.",
+            "status", sa.Text(), server_default="ready", nullable=False, comment="ready, running, done, failed or void."
         ),
         sa.Column(
             "request",
@@ -400,10 +368,7 @@ def upgrade() -> None:
             comment="What came of it; emptied when the tick is over, as the other tables hold it.",
         ),
         sa.Column(
-            "failure_kind",
-            sa.Text(),
-            nullable=True,
-            comment="model or environment, where it can't be done at all.",
+            "failure_kind", sa.Text(), nullable=True, comment="model or environment, where it can't be done at all."
         ),
         sa.Column(
             "failure",
@@ -457,11 +422,7 @@ def upgrade() -> None:
         comment="The journal: everything an agent asked for, in order, and what came of it.",
     )
     op.create_index(
-        "ix_steps_open",
-        "steps",
-        ["trace_id"],
-        unique=False,
-        postgresql_where=sa.text("status in ('ready', 'running')"),
+        "ix_steps_open", "steps", ["trace_id"], unique=False, postgresql_where=sa.text("status in ('ready', 'running')")
     )
     op.create_table(
         "subagents",
@@ -502,10 +463,7 @@ def upgrade() -> None:
             comment="Number of the tick whose action waits for this subagent; null for main.",
         ),
         sa.Column(
-            "deadline",
-            sa.Double(),
-            nullable=False,
-            comment="When the subagent's time is up, seconds since the epoch.",
+            "deadline", sa.Double(), nullable=False, comment="When the subagent's time is up, seconds since the epoch."
         ),
         sa.Column(
             "run",
@@ -569,10 +527,7 @@ def upgrade() -> None:
             comment="Of the cascade, from 0; those of a tree search count from 1.",
         ),
         sa.Column(
-            "depth",
-            sa.BigInteger(),
-            nullable=True,
-            comment="Of a tree's node, from 1; null: a whole candidate.",
+            "depth", sa.BigInteger(), nullable=True, comment="Of a tree's node, from 1; null: a whole candidate."
         ),
         sa.Column("parent_id", sa.BigInteger(), nullable=True, comment="The node that it goes on from."),
         sa.Column(
@@ -584,10 +539,7 @@ def upgrade() -> None:
         sa.Column("finish_reason", sa.Text(), nullable=False, comment="stop or length, as the server says."),
         sa.Column("tokens", sa.BigInteger(), nullable=False, comment="Sampled tokens."),
         sa.Column(
-            "token_ids",
-            postgresql.ARRAY(sa.Integer()),
-            nullable=True,
-            comment="Ids of the sampled tokens, by setting.",
+            "token_ids", postgresql.ARRAY(sa.Integer()), nullable=True, comment="Ids of the sampled tokens, by setting."
         ),
         sa.Column(
             "logprobs",
@@ -694,24 +646,15 @@ def upgrade() -> None:
         sa.Column("bm25_query", sa.Text(), nullable=True, comment="The query that the model wrote before it."),
         sa.Column("title", sa.Text(), nullable=True, comment="Of an observation."),
         sa.Column(
-            "tick_start",
-            sa.BigInteger(),
-            nullable=True,
-            comment="Of an orientation: index of the tick's first block.",
+            "tick_start", sa.BigInteger(), nullable=True, comment="Of an orientation: index of the tick's first block."
         ),
         sa.Column("working_directory", sa.Text(), nullable=True, comment="Of an orientation."),
         sa.Column(
-            "compiles",
-            sa.Boolean(),
-            nullable=False,
-            comment="Whether its body is legal Python (always true of text).",
+            "compiles", sa.Boolean(), nullable=False, comment="Whether its body is legal Python (always true of text)."
         ),
         sa.Column("question", sa.Text(), nullable=True, comment="What the evaluator was asked about it."),
         sa.Column(
-            "answer",
-            sa.Boolean(),
-            nullable=True,
-            comment="The answer, drawn once with the model's own probability.",
+            "answer", sa.Boolean(), nullable=True, comment="The answer, drawn once with the model's own probability."
         ),
         sa.Column("probability", sa.Double(), nullable=True, comment="Of the drawn answer."),
         sa.Column(
@@ -762,10 +705,7 @@ def upgrade() -> None:
         sa.Column("trace_id", sa.BigInteger(), nullable=False, comment="Its trace."),
         sa.Column("server", sa.Text(), nullable=False, comment="Base URL of the server that answered."),
         sa.Column(
-            "first_block",
-            sa.BigInteger(),
-            nullable=False,
-            comment="Index of the oldest block in it besides 0 and 1.",
+            "first_block", sa.BigInteger(), nullable=False, comment="Index of the oldest block in it besides 0 and 1."
         ),
         sa.Column(
             "tokens",
@@ -845,10 +785,7 @@ def upgrade() -> None:
         ),
         sa.Column("wrong_name", sa.Double(), nullable=False, comment="Registers another name than the function's."),
         sa.Column(
-            "title",
-            sa.Double(),
-            nullable=False,
-            comment="An evaluation whose title is no question, or can't be read.",
+            "title", sa.Double(), nullable=False, comment="An evaluation whose title is no question, or can't be read."
         ),
         sa.Column(
             "assertions",
@@ -887,10 +824,7 @@ def upgrade() -> None:
         sa.Column("yes", sa.Double(), nullable=False, comment="Probability mass of yes."),
         sa.Column("no", sa.Double(), nullable=False, comment="Probability mass of no."),
         sa.Column(
-            "score",
-            sa.Double(),
-            nullable=True,
-            comment="Log odds; null where the model gave neither side any mass.",
+            "score", sa.Double(), nullable=True, comment="Log odds; null where the model gave neither side any mass."
         ),
         sa.ForeignKeyConstraint(
             ["candidate_id"], ["candidates.id"], name=op.f("fk_scores_candidate_id"), ondelete="CASCADE"
@@ -943,10 +877,7 @@ def upgrade() -> None:
             "documents", sa.LargeBinary(), nullable=False, comment="Ids, lengths in words and types of its blocks."
         ),
         sa.Column(
-            "spread",
-            sa.LargeBinary(),
-            nullable=False,
-            comment="How many words stand in so many blocks, up to its end.",
+            "spread", sa.LargeBinary(), nullable=False, comment="How many words stand in so many blocks, up to its end."
         ),
         sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_segments_trace_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("trace_id", "number", name=op.f("pk_segments")),
@@ -979,11 +910,7 @@ def upgrade() -> None:
             comment="What the trace calls it; of one of Discord's channels the id there.",
         ),
         sa.Column(
-            "messages",
-            sa.BigInteger(),
-            server_default="0",
-            nullable=False,
-            comment="Messages and reactions in it.",
+            "messages", sa.BigInteger(), server_default="0", nullable=False, comment="Messages and reactions in it."
         ),
         sa.Column(
             "opened_at",
@@ -1013,31 +940,21 @@ def upgrade() -> None:
         comment="Where traces exchange messages with people (weavegen chat, or Discord).",
     )
     op.create_index(
-        "ix_channels_due",
-        "channels",
-        ["look_at"],
-        unique=False,
-        postgresql_where=sa.text("failure is null"),
+        "ix_channels_due", "channels", ["look_at"], unique=False, postgresql_where=sa.text("failure is null")
     )
     op.create_table(
         "messages",
         sa.Column("id", sa.BigInteger(), sa.Identity(always=False), nullable=False, comment="Identity."),
         sa.Column("channel_id", sa.BigInteger(), nullable=False, comment="Its channel."),
         sa.Column(
-            "number",
-            sa.BigInteger(),
-            nullable=False,
-            comment="Position in its channel, from 1: its id for the agent.",
+            "number", sa.BigInteger(), nullable=False, comment="Position in its channel, from 1: its id for the agent."
         ),
         sa.Column("kind", sa.Text(), nullable=False, comment="message or reaction."),
         sa.Column("author", sa.Text(), nullable=False, comment="Who wrote it: agent, or a person's name."),
         sa.Column("own", sa.Boolean(), nullable=False, comment="Whether the agent wrote it."),
         sa.Column("text", sa.Text(), nullable=False, comment="What was written; of a reaction the emoji."),
         sa.Column(
-            "about",
-            sa.BigInteger(),
-            nullable=True,
-            comment="Number of the message that it answers or reacts to.",
+            "about", sa.BigInteger(), nullable=True, comment="Number of the message that it answers or reacts to."
         ),
         sa.Column(
             "created_at",
@@ -1046,12 +963,7 @@ def upgrade() -> None:
             nullable=False,
             comment="When it was written.",
         ),
-        sa.Column(
-            "sent_at",
-            sa.DateTime(timezone=True),
-            nullable=True,
-            comment="When the bridge took it to Discord.",
-        ),
+        sa.Column("sent_at", sa.DateTime(timezone=True), nullable=True, comment="When the bridge took it to Discord."),
         sa.Column("discord_id", sa.Text(), nullable=True, comment="Its id at Discord."),
         sa.CheckConstraint("kind in ('message', 'reaction')", name=op.f("ck_messages_kind")),
         sa.ForeignKeyConstraint(

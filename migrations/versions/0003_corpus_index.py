@@ -99,12 +99,7 @@ def upgrade() -> None:
         sa.Column("segment", sa.BigInteger(), autoincrement=False, nullable=False, comment="corpus_segments.id."),
         sa.Column("word", sa.Text(), nullable=False, comment="The word, in lower case."),
         sa.Column("documents", sa.Integer(), nullable=False, comment="Blocks of the segment with the word."),
-        sa.Column(
-            "data",
-            sa.LargeBinary(),
-            nullable=False,
-            comment="Which, and how often; see retrieval/postings.py.",
-        ),
+        sa.Column("data", sa.LargeBinary(), nullable=False, comment="Which, and how often; see retrieval/postings.py."),
         sa.PrimaryKeyConstraint("segment", "word", name=op.f("pk_corpus_postings")),
         comment="Where in a segment of the corpus index a word stands. There are many: so no foreign key.",
     )
@@ -124,10 +119,7 @@ def upgrade() -> None:
         "corpus_statistics",
         sa.Column("id", sa.BigInteger(), autoincrement=False, nullable=False, comment="1."),
         sa.Column(
-            "documents",
-            sa.BigInteger(),
-            nullable=False,
-            comment="Indexed blocks, those dropped since among them.",
+            "documents", sa.BigInteger(), nullable=False, comment="Indexed blocks, those dropped since among them."
         ),
         sa.Column(
             "spread",

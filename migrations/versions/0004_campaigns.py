@@ -50,11 +50,7 @@ def upgrade() -> None:
             "number", sa.BigInteger(), nullable=False, comment="Among the campaign's batches of the trace, from 0."
         ),
         sa.Column(
-            "status",
-            sa.Text(),
-            server_default="waiting",
-            nullable=False,
-            comment="waiting, sent, running or done.",
+            "status", sa.Text(), server_default="waiting", nullable=False, comment="waiting, sent, running or done."
         ),
         sa.Column(
             "claims",
@@ -161,10 +157,7 @@ def upgrade() -> None:
         sa.Column("yes", sa.Double(), nullable=False, comment="Probability mass of yes."),
         sa.Column("no", sa.Double(), nullable=False, comment="Probability mass of no."),
         sa.Column(
-            "score",
-            sa.Double(),
-            nullable=True,
-            comment="Log odds; null where the model gave neither side any mass.",
+            "score", sa.Double(), nullable=True, comment="Log odds; null where the model gave neither side any mass."
         ),
         sa.Column("model", sa.Text(), nullable=False, comment="The model that answered."),
         sa.Column("server", sa.Text(), nullable=False, comment="Base URL of the server that answered."),
@@ -228,10 +221,7 @@ def upgrade() -> None:
             comment="That of corrected ones, each by a fit to other labels (cross-validation).",
         ),
         sa.ForeignKeyConstraint(
-            ["correction_id"],
-            ["corrections.id"],
-            name=op.f("fk_corrected_questions_correction_id"),
-            ondelete="CASCADE",
+            ["correction_id"], ["corrections.id"], name=op.f("fk_corrected_questions_correction_id"), ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("correction_id", "question", name=op.f("pk_corrected_questions")),
         comment="Of a correction, question by question: log odds times slope, plus intercept.",
@@ -247,9 +237,7 @@ def downgrade() -> None:
     op.drop_index(op.f("ix_campaign_items_batch_id"), table_name="campaign_items")
     op.drop_table("campaign_items")
     op.drop_index(
-        "ix_campaign_batches_waiting",
-        table_name="campaign_batches",
-        postgresql_where=sa.text("status = 'waiting'"),
+        "ix_campaign_batches_waiting", table_name="campaign_batches", postgresql_where=sa.text("status = 'waiting'")
     )
     op.drop_index(op.f("ix_campaign_batches_trace_id"), table_name="campaign_batches")
     op.drop_index(

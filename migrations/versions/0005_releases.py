@@ -19,23 +19,12 @@ def upgrade() -> None:
         sa.Column("name", sa.Text(), nullable=False, comment="What the user called it."),
         sa.Column("format", sa.Text(), nullable=False, comment="Format of the export."),
         sa.Column(
-            "condition",
-            sa.Text(),
-            nullable=True,
-            comment="The SQL condition over the format's view; null: all rows.",
+            "condition", sa.Text(), nullable=True, comment="The SQL condition over the format's view; null: all rows."
         ),
         sa.Column("row_limit", sa.BigInteger(), nullable=True, comment="Rows of the view at most; null: no limit."),
+        sa.Column("options", JSONB(none_as_null=True), nullable=False, comment="Options of the format."),
         sa.Column(
-            "options",
-            JSONB(none_as_null=True),
-            nullable=False,
-            comment="Options of the format.",
-        ),
-        sa.Column(
-            "splits",
-            JSONB(none_as_null=True),
-            nullable=False,
-            comment="Names and shares of the splits, in order.",
+            "splits", JSONB(none_as_null=True), nullable=False, comment="Names and shares of the splits, in order."
         ),
         sa.Column("shard_bytes", sa.BigInteger(), nullable=False, comment="A new file began after so many bytes."),
         sa.Column(
@@ -55,12 +44,7 @@ def upgrade() -> None:
         sa.Column("version", sa.Text(), nullable=False, comment="Version of weavegen."),
         sa.Column("code_sha256", sa.Text(), nullable=False, comment="Hash of weavegen's own files, hexadecimal."),
         sa.Column("manifest_sha256", sa.Text(), nullable=False, comment="Hash of manifest.json, hexadecimal."),
-        sa.Column(
-            "files",
-            JSONB(none_as_null=True),
-            nullable=False,
-            comment="Bytes and hash of each file, by name.",
-        ),
+        sa.Column("files", JSONB(none_as_null=True), nullable=False, comment="Bytes and hash of each file, by name."),
         sa.Column(
             "created_at",
             sa.DateTime(timezone=True),

@@ -16,10 +16,7 @@ def upgrade() -> None:
     op.add_column(
         "traces",
         sa.Column(
-            "fork_of",
-            sa.BigInteger(),
-            nullable=True,
-            comment="The trace whose first blocks it shares; null: no fork.",
+            "fork_of", sa.BigInteger(), nullable=True, comment="The trace whose first blocks it shares; null: no fork."
         ),
     )
     op.add_column(

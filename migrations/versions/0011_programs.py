@@ -37,10 +37,7 @@ def upgrade() -> None:
             comment="Numbers of the programs that the model was shown.",
         ),
         sa.Column(
-            "source",
-            sa.Text(),
-            nullable=False,
-            comment="Its text; empty where the model's message holds no program.",
+            "source", sa.Text(), nullable=False, comment="Its text; empty where the model's message holds no program."
         ),
         sa.Column("score", sa.Double(), nullable=True, comment="Higher is better; null: it has none, see error."),
         sa.Column(

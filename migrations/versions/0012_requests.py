@@ -52,10 +52,7 @@ def upgrade() -> None:
             comment="What came of it; null before it is over, and where nothing did.",
         ),
         sa.Column(
-            "trace_id",
-            sa.BigInteger(),
-            nullable=True,
-            comment="The trace that works on it; of several tries the last.",
+            "trace_id", sa.BigInteger(), nullable=True, comment="The trace that works on it; of several tries the last."
         ),
         sa.Column(
             "created_at",
@@ -129,10 +126,7 @@ def upgrade() -> None:
         sa.Column("name", sa.Text(), nullable=False, comment="Name of the function."),
         sa.Column("description", sa.Text(), nullable=False, comment="What it does, by its newest version."),
         sa.Column(
-            "signature",
-            sa.Text(),
-            nullable=False,
-            comment="Its newest version's first line: `def name(...) -> ...`.",
+            "signature", sa.Text(), nullable=False, comment="Its newest version's first line: `def name(...) -> ...`."
         ),
         sa.Column(
             "created_at",
@@ -209,10 +203,7 @@ def upgrade() -> None:
         sa.Column("success", sa.Boolean(), nullable=False, comment="Whether it came back with a value."),
         sa.Column("at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False, comment="When."),
         sa.ForeignKeyConstraint(
-            ["tool_version_id"],
-            ["tool_versions.id"],
-            name=op.f("fk_tool_uses_tool_version_id"),
-            ondelete="CASCADE",
+            ["tool_version_id"], ["tool_versions.id"], name=op.f("fk_tool_uses_tool_version_id"), ondelete="CASCADE"
         ),
         sa.ForeignKeyConstraint(["trace_id"], ["traces.id"], name=op.f("fk_tool_uses_trace_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_tool_uses")),

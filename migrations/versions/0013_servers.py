@@ -30,10 +30,7 @@ def upgrade() -> None:
             comment="When it joined the pool.",
         ),
         sa.Column(
-            "removed_at",
-            sa.DateTime(timezone=True),
-            nullable=True,
-            comment="When it left the pool; null: it is in it.",
+            "removed_at", sa.DateTime(timezone=True), nullable=True, comment="When it left the pool; null: it is in it."
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_model_servers")),
         comment="Model servers that people lend to the pool, beside those of OPENAI_BASE_URL.",
@@ -64,10 +61,7 @@ def upgrade() -> None:
             comment="traces.id of the trace that asked, or whose texts were asked about.",
         ),
         sa.Column(
-            "kind",
-            sa.Text(),
-            nullable=False,
-            comment="sample, score, execute (the evaluator in callbacks) or rescore.",
+            "kind", sa.Text(), nullable=False, comment="sample, score, execute (the evaluator in callbacks) or rescore."
         ),
         sa.Column("requests", sa.BigInteger(), nullable=False, comment="Requests that were answered."),
         sa.Column("sequences", sa.BigInteger(), nullable=False, comment="Prompts times continuations."),

@@ -57,10 +57,7 @@ _ACTIONS = (
 )
 _EVALUATIONS = (
     Callback(
-        "evaluation",
-        "directory_readable",
-        ("return os.access('.', os.R_OK)",),
-        "Can the working directory be read?",
+        "evaluation", "directory_readable", ("return os.access('.', os.R_OK)",), "Can the working directory be read?"
     ),
     Callback(
         "evaluation",
@@ -164,18 +161,7 @@ def prose(situation: Situation, text: str, chance: random.Random) -> str:
 def query(situation: Situation, seed: int, number: int) -> str:
     """A BM25 query about the last observations, in weave-agent's syntax. One in eight can't be parsed."""
     chance = situation.chance(seed, number, situation.gist())
-    words = [
-        "action",
-        "check",
-        "result",
-        "error",
-        "assert",
-        "evaluation",
-        "expected",
-        "traceback",
-        "view",
-        "outcome",
-    ]
+    words = ["action", "check", "result", "error", "assert", "evaluation", "expected", "traceback", "view", "outcome"]
     seen = sorted({word.lower() for text in situation.observations for word in re.findall(r"[A-Za-z]{3,}", text)})
     wanted = chance.sample(words, 6) + chance.sample(seen, min(6, len(seen)))
     if chance.random() < 1 / 8:

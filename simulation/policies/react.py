@@ -82,9 +82,7 @@ def _play(conversation: "Conversation", chance: random.Random) -> str:
     else:
         cell = game.ranked(board, me)[0][1]
     return acts(
-        chance,
-        f"I play {me}. The free cells are {free}. I take cell {cell}.",
-        call("python", code=f"move({cell})"),
+        chance, f"I play {me}. The free cells are {free}. I take cell {cell}.", call("python", code=f"move({cell})")
     )
 
 
@@ -96,10 +94,7 @@ def _chore(conversation: "Conversation", chance: random.Random) -> str:
     word = chance.choice(("alpha", "beta", "gamma", "delta"))
     steps = (
         ("What is there?", call("terminal", command="pwd; ls")),
-        (
-            f"I write {word} down.",
-            call("write_file", path=f"{word}.txt", content=f"{word}\n" * chance.randint(1, 9)),
-        ),
+        (f"I write {word} down.", call("write_file", path=f"{word}.txt", content=f"{word}\n" * chance.randint(1, 9))),
         ("How many lines?", call("terminal", command=f"cat *.txt 2>/dev/null | wc -l; echo {word}")),
         ("I compute it.", call("python", code=f"numbers = list(range({chance.randint(2, 30)}))\nsum(numbers)")),
         ("I read it again.", call("read_file", path=f"{word}.txt")),

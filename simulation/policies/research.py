@@ -62,14 +62,8 @@ def _next(conversation: "Conversation", chance: random.Random) -> tuple[str, ...
     ways: list[tuple[str, ...]] = [
         (f"I search for {query}.", call("search_documents", query=query, limit=chance.randint(2, 6))),
         (f"Where does it say {topics[0]}?", call("grep_documents", pattern=rf"(?i)\b{chance.choice(topics)}")),
-        (
-            "What have earlier traces done?",
-            call("search_corpus", query=f"+{chance.choice(topics)} {query}", limit=3),
-        ),
-        (
-            "How did traces end?",
-            call("sql", query="select status, count(*) from traces group by status order by 1"),
-        ),
+        ("What have earlier traces done?", call("search_corpus", query=f"+{chance.choice(topics)} {query}", limit=3)),
+        ("How did traces end?", call("sql", query="select status, count(*) from traces group by status order by 1")),
     ]
     if places:
         path, first, _ = chance.choice(places)

@@ -95,12 +95,7 @@ def _mansion(found: re.Match[str]) -> Plan:
             name, title = f"enter_the_{room}", f"Let the visitor enter the {room}"
             check = f'assert "{room}" in rooms_visited(), "Does the story now enter the {room}?"'
         text = literal("\n" + "\n".join(lines) + "\n")
-        body = (
-            "before = story_words()",
-            f"story_editor(self).append({text})",
-            check,
-            "return story_words() - before",
-        )
+        body = ("before = story_words()", f"story_editor(self).append({text})", check, "return story_words() - before")
         return Callback("action", name, body, title)
 
     return Plan(

@@ -98,11 +98,7 @@ def _answer(now: Sum, chance: random.Random, failed: str) -> Callback:
         number -= 10
     elif mistake == "digit":
         number += chance.choice((-1, 1, 2)) if number else 1
-    lines = (
-        f"is_right = answer({number})",
-        'assert is_right, "Is the sum what I found on paper?"',
-        "return is_right",
-    )
+    lines = (f"is_right = answer({number})", 'assert is_right, "Is the sum what I found on paper?"', "return is_right")
     verb = chance.choice(("Answer", "Give the answer"))
     return Callback("action", f"answer_{number}", lines, f"{verb} {number}")
 

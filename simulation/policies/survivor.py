@@ -68,10 +68,7 @@ def plan(now: State) -> tuple[str, str]:
     if lying := next((thing for thing in ("key", "fuse", "fuel") if thing in now["lying_here"]), None):
         load = sum(WEIGHT.get(thing, 1) * count for thing, count in has.items())
         if load + WEIGHT.get(lying, 1) > CAPACITY:
-            return (
-                f"drop {next((thing for thing in _JUNK if thing in has), 'food')}",
-                f"I need room for the {lying}",
-            )
+            return (f"drop {next((thing for thing in _JUNK if thing in has), 'food')}", f"I need room for the {lying}")
         return f"take {lying}", f"the {lying} is what I came for"
     if place == "tower" and "fuse" in has and not now["repaired"]:
         return "repair", "the transmitter wants its fuse"
@@ -194,10 +191,7 @@ def _orientation(now: State) -> Pools:
 def _expectation(now: State) -> Pools:
     return (
         ("The game should have told what happened.", "What the command brought should be in the outcome."),
-        (
-            f"My health should not be far below {now['health']}.",
-            "The state shows place, health and hour after it.",
-        ),
+        (f"My health should not be far below {now['health']}.", "The state shows place, health and hour after it."),
     )
 
 
@@ -211,10 +205,7 @@ def _debug(now: State) -> Pools:
 def _backtrack(now: State) -> Pools:
     return (
         (" cost an hour for nothing.", " bring me no nearer to the tower."),
-        (
-            f"`{plan(now)[0] if not now['over'] else 'return'}` serves better.",
-            "I take it back; no time has passed.",
-        ),
+        (f"`{plan(now)[0] if not now['over'] else 'return'}` serves better.", "I take it back; no time has passed."),
     )
 
 

@@ -233,10 +233,7 @@ def _orientation(now: Game, chance: random.Random) -> str:
     if now.ended:
         plan = (
             ("The board says that the game is over.", "No move is left: this game has ended."),
-            (
-                "What remains is to tell the caller how it ended.",
-                "The schema asks for the result and nothing else.",
-            ),
+            ("What remains is to tell the caller how it ended.", "The schema asks for the result and nothing else."),
             ("I take the result from the server and not from memory.", "The server's record is what counts."),
         )
         return f"\n{seen} {compose(chance, plan)}"
@@ -253,10 +250,7 @@ def _orientation(now: Game, chance: random.Random) -> str:
             f"I can complete a line at {mine}, the opponent at {theirs}.",
             f"Cells that complete a line of mine: {mine}, of theirs: {theirs}.",
         ),
-        (
-            f"Which cell is it? I think that {now.reason(best)}.",
-            f"Comparing the cells, {now.reason(best)}.",
-        ),
+        (f"Which cell is it? I think that {now.reason(best)}.", f"Comparing the cells, {now.reason(best)}."),
         (f"So I take cell {best} next.", f"The next step: take cell {best} and look at the answer."),
     )
     return f"\n{seen} {compose(chance, thoughts)}"

@@ -37,8 +37,7 @@ CREDULITY = 0.7
 
 _BOOTSTRAP = "from bootstraps.vigenere_cipher import"
 _SHOWN = re.compile(
-    r"^The ciphertext has \d+ letters:\n((?:[A-Z]+\n)+)Key length: .*\nKey: (?:([A-Z?]+)$|not known yet)",
-    re.MULTILINE,
+    r"^The ciphertext has \d+ letters:\n((?:[A-Z]+\n)+)Key length: .*\nKey: (?:([A-Z?]+)$|not known yet)", re.MULTILINE
 )
 _LENGTH = re.compile(r"^    length = (\d+)$", re.MULTILINE)
 _LETTER = re.compile(r'^    position, letter = (\d+), "([A-Z])"$', re.MULTILINE)

@@ -18,10 +18,7 @@ TOOL = (
 FAILS = {
     "nine views": (NINE, "ValueError: There are eight observation views already"),
     "a tool's view removed": (TOOL, "close the tool instead"),
-    "a return that breaks the schema": (
-        'self.return_to_caller({"count": "three"})',
-        "the schema asks for integer",
-    ),
+    "a return that breaks the schema": ('self.return_to_caller({"count": "three"})', "the schema asks for integer"),
     "a lambda registered": ('self.add_action("Go", lambda self: 1)', "a function of one argument that has a name"),
     "a recursion without end": ("def down(n):\n    return down(n + 1)\nreturn down(0)", "RecursionError"),
     "an exit": ("raise SystemExit(3)", "SystemExit"),

@@ -102,12 +102,7 @@ def test_a_conversation_reaches_its_goodbye_although_the_environment_dies(instal
         visitor.say("Goodbye!")
         assert visitor.over() == "returned"
     [[returned]] = installation.sql("select returned from traces where id = :trace", trace=trace)
-    assert returned == {
-        "messages": 3,
-        "ended_by": "goodbye",
-        "person_was_heard": True,
-        "all_answered": True,
-    }
+    assert returned == {"messages": 3, "ended_by": "goodbye", "person_was_heard": True, "all_answered": True}
     [[detail]] = installation.sql(
         "select detail from events where trace_id = :trace and kind = 'environment rebuilt'", trace=trace
     )

@@ -106,11 +106,7 @@ def test_status_and_sql_print_text_and_json(installation: Installation, job: int
 def test_a_bootstrap_file_can_be_tried_alone(installation: Installation) -> None:
     done = installation.cli("check", TICTACTOE, "-p", "opponent=minimax")
     assert done.returncode == 0, done.stderr
-    for text in (
-        "task evaluation | Did we win the game? | False",
-        "I play X against minimax",
-        "The first tick runs.",
-    ):
+    for text in ("task evaluation | Did we win the game? | False", "I play X against minimax", "The first tick runs."):
         assert text in done.stdout
     bad = installation.home / "view.py"
     bad.write_text(

@@ -90,8 +90,7 @@ def test_at_least_eight_of_ten_traces_find_the_plaintext(installation: Installat
 def test_the_prompt_never_shows_the_solution(installation: Installation, job: int) -> None:
     """Before its key is complete, a trace contains no part of a plaintext, whoever wrote it."""
     shown = installation.sql(
-        "select b.body from blocks b join traces t on t.id = b.trace_id where t.job_id = :job and b.tick <= 1",
-        job=job,
+        "select b.body from blocks b join traces t on t.id = b.trace_id where t.job_id = :job and b.tick <= 1", job=job
     )
     text = letters("\n".join(body for [body] in shown))
     assert not any(letters(plaintext)[:40] in text for plaintext in TEXTS)

@@ -349,14 +349,7 @@ def named(text: str) -> dict[str, str]:
 
 def evaluated(box: Environment, sources: list[str], seconds: float = 0.5, **request: str) -> list[dict[str, Any]]:
     """Results of the trials in the box."""
-    whole = {
-        "name": "f",
-        "programs": sources,
-        "tests": TESTS,
-        "evaluator": EVALUATOR,
-        "seconds": seconds,
-        **request,
-    }
+    whole = {"name": "f", "programs": sources, "tests": TESTS, "evaluator": EVALUATOR, "seconds": seconds, **request}
     executed: Executed = box.execute(
         next(step_ids), Execute(op="trial", source=json.dumps(whole)), limits=Limits(seconds=20.0)
     )

@@ -207,10 +207,7 @@ def test_feedback_resumes_exactly_where_the_request_waited(simulation: Simulatio
         ("created", S.NOT_STARTED), ("status", S.IN_PROGRESS), ("status", S.WAITING_FEEDBACK),
         ("answered", S.IN_PROGRESS), ("status", S.SUCCEEDED),
     ]  # fmt: skip
-    assert [kind for _, kind in simulation.kinds[before:]] == [
-        "consult",
-        "sample",
-    ]  # it reads the request, and ends
+    assert [kind for _, kind in simulation.kinds[before:]] == ["consult", "sample"]  # it reads the request, and ends
     changes = tool_requests.show(number).changes
     assert [change.reason for change in changes[2:]] == [
         "Which text do you mean?",

@@ -130,8 +130,7 @@ class TestDocuments:
         assert "do you mean lamps/wick.md or" in reader.refused("read_document", path="lamps/wicks.md")
 
     @pytest.mark.parametrize(
-        "path",
-        ["../../etc/passwd", "/etc/passwd", "lamps/../../../etc/passwd", "/proc/self/environ", "%", "", "~"],
+        "path", ["../../etc/passwd", "/etc/passwd", "lamps/../../../etc/passwd", "/proc/self/environ", "%", "", "~"]
     )
     def test_no_other_file_is_found(self, reader: Reader, path: str) -> None:
         assert "no document" in reader.refused("read_document", path=path)
@@ -158,8 +157,7 @@ class TestDocuments:
         assert "invalid regular expression" in reader.refused("grep_documents", pattern="(")
 
     @pytest.mark.parametrize(
-        "pattern",
-        [r"(x+x+)+y", r"(x|x)*\1y", r"(.*)*(.*)*(.*)*y\1\2\3", "((x{1,255}){1,255}){1,255}", "x" * 200_000],
+        "pattern", [r"(x+x+)+y", r"(x|x)*\1y", r"(.*)*(.*)*(.*)*y\1\2\3", "((x{1,255}){1,255}){1,255}", "x" * 200_000]
     )
     def test_a_pattern_that_would_take_too_long_is_cancelled(
         self, reader: Reader, monkeypatch: pytest.MonkeyPatch, pattern: str

@@ -229,10 +229,7 @@ def test_servers_that_must_not_join_and_that_must_not_leave(pool: Installation) 
         added = pool.json("pool", "add", strange)
         assert (added["model"], added["traces"]) == ("another-model", 0)  # the traces stay with their model
         done = pool.cli("enqueue", pool.home / "endless.py", "-n", "1")
-        assert (done.returncode, "the pool serves several models: give one with --model" in done.stderr) == (
-            2,
-            True,
-        )
+        assert (done.returncode, "the pool serves several models: give one with --model" in done.stderr) == (2, True)
         done = pool.cli("enqueue", pool.home / "endless.py", "--model", "a-third-model")
         assert (done.returncode, "has no model 'a-third-model'" in done.stderr) == (2, True)
         pool.json("pool", "remove", strange)

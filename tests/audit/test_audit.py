@@ -139,12 +139,7 @@ def test_the_corpus_is_clean_and_every_check_has_seen_rows(corpus: Corpus) -> No
     assert findings_by_check(report) == {}, [one.findings for one in report.outcomes if one.found]
     assert report.paused
     assert [one.name for one in report.outcomes] == [check.name for check in CHECKS]
-    seldom = {
-        "messages",
-        "programs",
-        "host-workers",
-        "host-processes",
-    }  # the workers' host processes ended with them
+    seldom = {"messages", "programs", "host-workers", "host-processes"}  # the workers' host processes ended with them
     assert {one.name for one in report.outcomes if not one.looked_at} <= seldom
     assert any(one.looked_at for seen in corpus.reports for one in seen.outcomes if one.name == "host-processes")
 
@@ -243,10 +238,7 @@ DAMAGE: dict[str, tuple[str, tuple[str, ...]]] = {
             ADD_UP,
         ),
     ),
-    "a fork's first blocks are others'": (
-        "forks",
-        ("update traces set fork_of = {c}, fork_at = 2 where id = {g}",),
-    ),
+    "a fork's first blocks are others'": ("forks", ("update traces set fork_of = {c}, fork_at = 2 where id = {g}",)),
     "a block stands in another tick": ("turns", (f"update blocks set tick = tick - 1 where id = {OBSERVATION}",)),
     "a message stands in an earlier tick": ("turns", (f"update blocks set tick = 0 where id = {ANSWER}",)),
     "what others returned stands where nobody was asked": (
@@ -306,10 +298,7 @@ DAMAGE: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "a worker did what no worker can do": ("step-states", (f"update steps set claims = 1 where id = {DELEGATE}",)),
     "a result is lost": ("step-results", (f"update steps set result = null where id = {BEGIN}",)),
-    "a result came after its tick's end": (
-        "step-results",
-        (f"update steps set result = '[]' where id = {LINTED}",),
-    ),
+    "a result came after its tick's end": ("step-results", (f"update steps set result = '[]' where id = {LINTED}",)),
     "a step is open in a trace that is over": (
         "open-steps",
         (f"update steps set status = 'ready', result = null, finished_at = null where id = {BEGIN}",),
@@ -432,10 +421,7 @@ DAMAGE: dict[str, tuple[str, tuple[str, ...]]] = {
         "conversation-tokens",
         (f"update block_tokens set token_ids = token_ids || 7 where {USER}",),
     ),
-    "a block's tokens are lost": (
-        "block-tokens",
-        ("delete from block_tokens where trace_id = {g} and index = 4",),
-    ),
+    "a block's tokens are lost": ("block-tokens", ("delete from block_tokens where trace_id = {g} and index = 4",)),
     "what a query found is lost": (
         "retrievals",
         ("delete from retrievals where id = (select max(id) from retrievals where trace_id = {g})",),
@@ -501,10 +487,7 @@ DAMAGE: dict[str, tuple[str, tuple[str, ...]]] = {
         "programs",
         (PROGRAMS % "0, 1", "update programs set tick = 2 where number = 1"),
     ),
-    "a trace does not say why it ended": (
-        "trace-states",
-        ("update traces set ended_because = null where id = {g}",),
-    ),
+    "a trace does not say why it ended": ("trace-states", ("update traces set ended_because = null where id = {g}",)),
     "a trace failed for no reason": (
         "trace-states events",
         ("update traces set status = 'failed', ended_because = null where id = {g}",),
@@ -523,10 +506,7 @@ DAMAGE: dict[str, tuple[str, tuple[str, ...]]] = {
             f"update environments set started_at = {LONG_AGO} - interval '1 day' where trace_id = {{r}}",
         ),
     ),
-    "a trace started twice": (
-        "events",
-        ("insert into events (trace_id, kind) values ({g}, 'started')",),
-    ),
+    "a trace started twice": ("events", ("insert into events (trace_id, kind) values ({g}, 'started')",)),
     "a message is lost": (
         "messages",
         (

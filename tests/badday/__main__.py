@@ -41,16 +41,7 @@ def line(result: Seen) -> str:
 def table(results: list[Seen]) -> Table:
     """What a user sees, by which command, after how many seconds; what is lost."""
     shown = Table(box=None, title="Bad days")
-    for name in (
-        "",
-        "scene",
-        "seen by, after s",
-        "as",
-        "by hand",
-        "blocks after s",
-        "repeated steps",
-        "failed traces",
-    ):
+    for name in ("", "scene", "seen by, after s", "as", "by hand", "blocks after s", "repeated steps", "failed traces"):
         shown.add_column(name, overflow="fold")
     for result in results:
         seen = ", ".join(f"{name} {'never' if s is None else f'{s:.0f}'}" for name, s in result.after.items())

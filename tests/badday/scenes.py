@@ -147,13 +147,7 @@ def queues_flushed(world: World) -> None:
 
 
 def junk_messages(world: World) -> None:
-    junk = (
-        b"x",
-        b"{}",
-        b"[]",
-        json.dumps({"body": "!", "content-type": "application/data"}).encode(),
-        b"\x00\xff",
-    )
+    junk = (b"x", b"{}", b"[]", json.dumps({"body": "!", "content-type": "application/data"}).encode(), b"\x00\xff")
     with world.broker() as broker:
         for name in ("control", "sample", "score", "lint", f"execute.{world.installation.config.host}"):
             for message in junk:
@@ -266,17 +260,10 @@ SCENES = (
     Scene("one backend of PostgreSQL is killed", backend_killed, {}),
     Scene("an administrator restarts PostgreSQL", database_restarted, {"log": "postgres has ended: restart"}),
     Scene(
-        "the supervisor is killed",
-        killed(processes.SUPERVISOR),
-        {"log": "supervisor has ended: it is started again"},
+        "the supervisor is killed", killed(processes.SUPERVISOR), {"log": "supervisor has ended: it is started again"}
     ),
     Scene("the viewer is killed", killed("viewer"), {"log": "viewer has ended: restart"}),
-    Scene(
-        "the viewer's port is taken when it restarts",
-        port_taken,
-        {"doctor": "viewer has ended"},
-        port_free,
-    ),
+    Scene("the viewer's port is taken when it restarts", port_taken, {"doctor": "viewer has ended"}, port_free),
     Scene(
         "the model worker is killed and nothing restarts it",
         unsupervised("model"),
@@ -289,12 +276,7 @@ SCENES = (
         dict.fromkeys(("status", "top", "viewer", "doctor"), "silent|no worker serves"),
         proceed,
     ),
-    Scene(
-        "everything is killed, as by a reboot",
-        all_killed,
-        {"doctor": "nothing runs any more|has ended"},
-        up,
-    ),
+    Scene("everything is killed, as by a reboot", all_killed, {"doctor": "nothing runs any more|has ended"}, up),
     server(
         "completions answer 500, CUDA out of memory",
         replies("500 Oops", {"error": {"message": "CUDA out of memory"}}),
@@ -306,9 +288,7 @@ SCENES = (
         "too many requests",
     ),
     server(
-        "completions answer 401",
-        replies("401 No", {"error": {"message": "bad key"}}),
-        "401|bad key|OPENAI_API_KEY",
+        "completions answer 401", replies("401 No", {"error": {"message": "bad key"}}), "401|bad key|OPENAI_API_KEY"
     ),
     server("completions answer 404", replies("404 No", {"error": {"message": "no such model"}}), "404|no such model"),
     server("completions are no JSON", raw(lambda: answer(b"<html>hello</html>")), "invalid|malformed|JSON"),
@@ -343,9 +323,7 @@ SCENES = (
     Scene("somebody sends shutdown by remote control", told_to_shut_down, {"log": "refuse"}),
     Scene("a forgotten lock on the journal", table_locked, {}),
     Scene(
-        "all connections of the database are in use",
-        connections_used_up,
-        {"status": "connection|clients|\\bjob\\b"},
+        "all connections of the database are in use", connections_used_up, {"status": "connection|clients|\\bjob\\b"}
     ),
     Scene(
         "a shell has another OPENAI_BASE_URL",

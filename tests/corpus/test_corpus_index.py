@@ -464,10 +464,7 @@ def test_an_agents_memory_covers_its_job_or_everything(db: Database) -> None:
 
 def test_a_retrieved_block_may_be_dropped_meanwhile(db: Database) -> None:
     write(db, 0, 40)
-    kept, gone = (
-        add_block(db, "zeppelin kept", trace=1, index=50),
-        add_block(db, "zeppelin gone", trace=2, index=50),
-    )
+    kept, gone = (add_block(db, "zeppelin kept", trace=1, index=50), add_block(db, "zeppelin gone", trace=2, index=50))
     step = Retrieve(query="zeppelin", before=60, top_k_hits=25, least_score=1.0, limit=3, memory=0.5)
     with db.begin() as conn:
         conn.execute(

@@ -597,8 +597,7 @@ def test_a_database_that_goes_away_in_the_middle(conn: Connection, corpus: Insta
     def cut(done: int, count: int) -> None:
         if done == 1:
             corpus.sql(
-                "select pg_terminate_backend(pid) from pg_stat_activity where application_name = :name",
-                name=TESTED,
+                "select pg_terminate_backend(pid) from pg_stat_activity where application_name = :name", name=TESTED
             )
 
     with pytest.raises(WeavegenError, match="the database failed") as caught:

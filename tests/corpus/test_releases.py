@@ -260,10 +260,7 @@ def test_near_duplicates_of_each_format_are_found(
 ) -> None:
     """The corpus repeats itself often, so little is left."""
     chosen = wanted(tmp_path, format)
-    with (
-        corpus.connect() as conn,
-        closing(write.selected(conn, chosen)) as keys,
-    ):
+    with corpus.connect() as conn, closing(write.selected(conn, chosen)) as keys:
         rows = list(units(conn, chosen.format.view, chosen.format.key, keys.traces()))
         assert len(rows) == keys.count
     assert all(row.key for row in rows)

@@ -59,16 +59,7 @@ def test_the_same_question_gets_the_same_answer_as_in_the_tick(
     where = f"job_id = {job} and type in ('action', 'debug')"
     for over in ("blocks", "candidates"):
         row = installation.json(
-            "rescore",
-            "--rubric",
-            rubric(tmp_path, OWN),
-            "--where",
-            where,
-            "--name",
-            over,
-            "--over",
-            over,
-            "--wait",
+            "rescore", "--rubric", rubric(tmp_path, OWN), "--where", where, "--name", over, "--over", over, "--wait"
         )
         assert row["state"] == "done"
         assert row["items"] == row["done"] == row["answers"] > 5

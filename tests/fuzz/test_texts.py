@@ -51,23 +51,7 @@ TRACE = render_trace(
         Block(type=BlockType.ACTION, body="def f(:", index=3, timestamp=2.0, time_remaining=0.0, compiles=False),
     ]
 )
-SPLICES = [
-    "9" * 5_000,
-    "1e999",
-    "-",
-    ".",
-    "nan",
-    "inf",
-    "poem",
-    "#",
-    "\n",
-    "\r",
-    " ",
-    "\u0661",
-    "(%)",
-    "1.2.3",
-    "\x00",
-]
+SPLICES = ["9" * 5_000, "1e999", "-", ".", "nan", "inf", "poem", "#", "\n", "\r", " ", "\u0661", "(%)", "1.2.3", "\x00"]
 
 
 @fuzz(200)
@@ -116,15 +100,7 @@ def test_constants_that_are_not_computed_change_no_verdict(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "case -1 * 0:",
-        "case -1:",
-        "case 1 + 2j:",
-        "case -1 - 2j:",
-        "case {-1: x}:",
-        "case {1: x, 1: y}:",
-        "case ~1:",
-    ],
+    ["case -1 * 0:", "case -1:", "case 1 + 2j:", "case -1 - 2j:", "case {-1: x}:", "case {1: x, 1: y}:", "case ~1:"],
 )
 def test_patterns_are_as_legal_as_they_were(text: str) -> None:
     whole = f"match x:\n {text}\n  pass\n"

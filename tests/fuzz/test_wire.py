@@ -44,9 +44,7 @@ strange = st.text(max_size=9) | st.sampled_from(["", "\x00", "\ud800", "main", "
 whole = st.integers(-1, 3) | st.sampled_from([2**31, 2**63, 2**80, -(2**63) - 1])
 scalars = st.none() | st.booleans() | whole | st.floats() | strange
 anything = st.recursive(
-    scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(strange, inner, max_size=3),
-    max_leaves=6,
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(strange, inner, max_size=3), max_leaves=6
 )
 
 
@@ -284,14 +282,7 @@ class Process:
         try:
             with ClientSession(self.path, HANGS) as session:
                 session.hello()
-                op = {
-                    "step_id": step_id,
-                    "op": "list",
-                    "subagent": "main",
-                    "type": None,
-                    "source": "",
-                    "seconds": 5,
-                }
+                op = {"step_id": step_id, "op": "list", "subagent": "main", "type": None, "source": "", "seconds": 5}
                 session.send({"op": op})
                 return session.receive().result is not None
         except SessionBroken:
@@ -336,13 +327,7 @@ BAD_STEPS: dict[str, Any] = {
     "a subagent that is a list": {"step_id": 9, "op": "run", "subagent": [], "source": "", "seconds": 1},
     "an operation that is a list": {"step_id": 10, "op": [], "subagent": "main", "source": "", "seconds": 1},
     "no seconds": {"step_id": 11, "op": "list", "subagent": "main", "source": "", "seconds": None},
-    "seconds without end": {
-        "step_id": 12,
-        "op": "list",
-        "subagent": "main",
-        "source": "",
-        "seconds": float("inf"),
-    },
+    "seconds without end": {"step_id": 12, "op": "list", "subagent": "main", "source": "", "seconds": float("inf")},
     "a source that is none": {"step_id": 13, "op": "bootstrap", "subagent": "main", "source": {}, "seconds": 1},
 }
 

@@ -509,10 +509,7 @@ class TestHostileCallbacks:
         assert value(environment, "return 1") == 1
 
     def test_background_processes_of_a_callback_do_not_block_anything(self, environment: Environment) -> None:
-        value(
-            environment,
-            "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\nreturn 1",
-        )
+        value(environment, "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\nreturn 1")
         value(environment, "import subprocess\nsubprocess.Popen(['sleep', '60'], start_new_session=True)\nreturn 1")
         assert value(environment, "return 2") == 2
 
@@ -731,11 +728,7 @@ class TestFilesOfWeaveAgent:
         ("schema", "value", "wrong"),
         [
             ({"moves": {"type": "array", "items": {"type": "integer"}}}, {"moves": [1, 2]}, None),
-            (
-                {"moves": {"type": "array", "items": {"type": "integer"}}},
-                {"moves": ["a"]},
-                "'moves[0]': 'a' is not",
-            ),
+            ({"moves": {"type": "array", "items": {"type": "integer"}}}, {"moves": ["a"]}, "'moves[0]': 'a' is not"),
             ({"moves": {"type": "list", "items": "integer"}}, {"moves": ["a"]}, "'moves[0]': 'a' is not"),
             ({"a": {"type": "object", "properties": {"b": "float"}}}, {"a": {"b": True}}, "'a.b': True is not"),
             ({"a": {"type": "integer", "minimum": 3}}, {"a": 2}, "'a': 2 is less than"),

@@ -420,9 +420,7 @@ def test_a_step_of_a_newer_version_restarts_its_tick(db: Database, change: str) 
     enqueue(db, 1, ticks=1)
     worker = Worker(db)
     messages = run_until(
-        worker,
-        worker.engine.start_queued(),
-        "select exists (select from steps where tick = 1 and kind = 'sample')",
+        worker, worker.engine.start_queued(), "select exists (select from steps where tick = 1 and kind = 'sample')"
     )
     [message] = messages
     do(db, f"update steps set {change} where id = :id", id=message.step_id)

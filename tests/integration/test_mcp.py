@@ -132,10 +132,7 @@ def test_a_server_that_ends_is_reported_and_started_again(box: Environment, tool
 @pytest.mark.parametrize(
     ("server", "reason"),
     [
-        (
-            {"command": "no-such-program", "args": [], "env": {}},
-            "can't be started: [Errno 2] No such file",
-        ),
+        ({"command": "no-such-program", "args": [], "env": {}}, "can't be started: [Errno 2] No such file"),
         ({"command": "false", "args": [], "env": {}}, "has ended with exit code 1"),
         ({"command": "sh", "args": ["-c", "echo oh no >&2; exit 7"], "env": {}}, "has ended with exit code 7: oh no"),
         ({"command": "sh", "args": ["-c", 'echo \'{"id": 1, "result": 5}\'; cat'], "env": {}}, "can't be started"),

@@ -269,10 +269,7 @@ class TestBridge:
         with trace.db.begin() as conn:
             conn.execute(Statement("update channels set look_at = now()"))
         discord_bridge.bridge(self.config)
-        assert [(m["content"], m["reply_to"]) for m in trace.do(1, 2, "read", DISCORD)] == [
-            ("one", None),
-            ("two", 1),
-        ]
+        assert [(m["content"], m["reply_to"]) for m in trace.do(1, 2, "read", DISCORD)] == [("one", None), ("two", 1)]
 
     def test_a_rate_limit_for_all_is_respected_by_all(self, trace: Trace, bridge: DiscordSimulation) -> None:
         trace.do(0, 2, "open", DISCORD)

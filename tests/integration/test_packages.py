@@ -154,7 +154,4 @@ def test_jobs_with_the_same_packages_share_a_record(db: Database) -> None:
             jobs.enqueue(conn, [Order("a.py", "pass")], name="test", packages=chosen, **options) for _ in range(2)
         )
         recorded = conn.execute(Statement(query)).all()
-    assert recorded == [
-        (first, "one\n", {"one": "1.5"}),
-        (second, "one\n", {"one": "1.5"}),
-    ]
+    assert recorded == [(first, "one\n", {"one": "1.5"}), (second, "one\n", {"one": "1.5"})]

@@ -121,15 +121,7 @@ def test_a_survey(sims: list[Process]) -> None:
     with ThreadPoolExecutor(1) as threads:
         client = ModelClient(sims[0].url, "EMPTY", None)
         busy = threads.submit(
-            client.sample,
-            PROMPT,
-            n=64,
-            max_tokens=300,
-            temperature=1,
-            top_k=0,
-            repetition_penalty=1,
-            seed=1,
-            stop=(),
+            client.sample, PROMPT, n=64, max_tokens=300, temperature=1, top_k=0, repetition_penalty=1, seed=1, stop=()
         )
         sims[1].kill()
         first, second = survey(dict.fromkeys([sim.url for sim in sims], "EMPTY"), 0.5)

@@ -227,8 +227,7 @@ def test_ten_thousand_traces_stay_queued_and_jobs_share_the_slots(db: Database) 
     assert scalar(db, running, job=large) == scalar(db, running, job=small) == 5
     with db.begin() as conn:
         conn.execute(
-            Statement("update traces set status = 'ended' where job_id = :job and status = 'running'"),
-            {"job": large},
+            Statement("update traces set status = 'ended' where job_id = :job and status = 'running'"), {"job": large}
         )
         traces.to_start(conn, max_active=10)
     assert scalar(db, running, job=large) == scalar(db, running, job=small) == 5

@@ -208,10 +208,7 @@ def test_messages_are_read_and_not_delivered(environment: Environment) -> None:
     ("body", "why"),
     [
         ("import subprocess\nsubprocess.Popen(['sleep', '60'])", "it has processes of its own"),
-        (
-            "threading.Thread(target=time.sleep, args=(60,), daemon=True, name='busy').start()",
-            "it has a thread, busy",
-        ),
+        ("threading.Thread(target=time.sleep, args=(60,), daemon=True, name='busy').start()", "it has a thread, busy"),
         ("import socket\nglobal pair\npair = socket.socketpair()", "it has an open connection"),
         ("open('large', 'wb').truncate(65 * 2**20)", "more than 5,000 files or 64 MB"),
         ("for n in range(5001): open(f'f{n}', 'w')", "more than 5,000 files or 64 MB"),

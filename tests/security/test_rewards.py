@@ -128,10 +128,7 @@ def test_honest_work_is_rewarded_whatever_else_the_process_does(config: Config, 
 
 def test_honest_work_is_rewarded(config: Config) -> None:
     with started(config) as environment:
-        assert results(evaluate(config, environment)) == {
-            "Is the file right?": False,
-            "Is the claim right?": False,
-        }
+        assert results(evaluate(config, environment)) == {"Is the file right?": False, "Is the claim right?": False}
         for step in range(4, 10, 2):
             assert act(environment, HONEST, step).error is None
             executed = evaluate(config, environment, step=step + 1)

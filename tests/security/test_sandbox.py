@@ -96,10 +96,7 @@ OVER = {
         "128 MiB of memory",
     ),
     "inodes": ("import os\nfor n in range(2000): os.mkdir(f'/app/{n}')", "files and folders, 1,000 are allowed"),
-    "sockets": (
-        "import socket\nself.kept = [socket.socket() for _ in range(300)]",
-        "open sockets, 256 are allowed",
-    ),
+    "sockets": ("import socket\nself.kept = [socket.socket() for _ in range(300)]", "open sockets, 256 are allowed"),
     "buffers of TCP": (
         "import socket\nlistener = socket.create_server(('127.0.0.1', 0))\nself.kept = [listener]\n"
         "for _ in range(120):\n    one = socket.create_connection(listener.getsockname())\n"

@@ -75,12 +75,7 @@ def outputs(planted: Planted, echo: type[Echo], tmp_path_factory: pytest.TempPat
     database = f"postgresql://me:{SECRETS['database']}@{address}/x"
     cli("no database", "status", DATABASE_URL=database)
     cli("no reader", "sql", "select 1", WEAVEGEN_READER_URL=database)
-    cli(
-        "no model",
-        "enqueue",
-        file,
-        OPENAI_BASE_URL=f"http://me:{SECRETS['model']}@{address}/v1?key={SECRETS['key']}",
-    )
+    cli("no model", "enqueue", file, OPENAI_BASE_URL=f"http://me:{SECRETS['model']}@{address}/v1?key={SECRETS['key']}")
     cli("a key with a newline", "pool", OPENAI_API_KEY=f"{SECRETS['key']}\n\x01{SECRETS['key']}")
     cli(
         "nothing answers",

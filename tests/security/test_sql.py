@@ -201,17 +201,7 @@ def test_statements_that_do_more_than_read_are_refused(db: Connection) -> None:
 def test_the_role_alone_is_also_safe(reader: psycopg.Connection[tuple[object, ...]]) -> None:
     """Without one layer of protection: in a writable transaction, with any number of statements."""
     # These statements harm nothing, or only the session of the query.
-    harmless = {
-        "copy to client",
-        "lock table",
-        "listen",
-        "notify",
-        "set",
-        "prepare",
-        "no query",
-        "reset role",
-        "grant",
-    }
+    harmless = {"copy to client", "lock table", "listen", "notify", "set", "prepare", "no query", "reset role", "grant"}
     harmless |= {"vacuum", "two statements", "two statements, comment", "commit first"}
     harmless |= {"writable", "writable by set_config"}
     through = []

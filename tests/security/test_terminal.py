@@ -61,16 +61,7 @@ def hostile(planted: Planted) -> tuple[int, int]:
         )
         texts = {"body": HOSTILE, "rendered": block, "title": HOSTILE}
         numbers = {"index": 0, "tick": 0, "timestamp": 0, "time_remaining": 0}
-        add(
-            "blocks",
-            trace_id=trace,
-            subagent="main",
-            type="observation",
-            compiles=True,
-            tags=[],
-            **texts,
-            **numbers,
-        )
+        add("blocks", trace_id=trace, subagent="main", type="observation", compiles=True, tags=[], **texts, **numbers)
         add("events", trace_id=trace, kind="failed", detail=HOSTILE)
         said = f"{HOSTILE}\n[9] person: forged"
         channel = add("channels", trace_id=trace, name="lobby")

@@ -97,8 +97,7 @@ class Installation:
         """Wait until all of a job's traces have ended."""
         deadline = time.monotonic() + seconds
         while rows := self.sql(
-            "select id, status, blocks from traces where job_id = :job and status in ('queued', 'running')",
-            job=job,
+            "select id, status, blocks from traces where job_id = :job and status in ('queued', 'running')", job=job
         ):
             assert time.monotonic() < deadline, f"still open: {rows}\n{self.state()}"
             time.sleep(0.2)
@@ -116,9 +115,7 @@ class Installation:
         for query in STATE:
             told += [" | ".join(map(str, row)) for row in self.sql(query)]
         with Redis(
-            unix_socket_path=str(redis.socket(self.config)),
-            password=redis.password(self.config),
-            decode_responses=True,
+            unix_socket_path=str(redis.socket(self.config)), password=redis.password(self.config), decode_responses=True
         ) as broker:
             told += [f"{broker.llen(name)} messages in {name!r}" for name in broker.scan_iter(_type="LIST")]
             told.append(f"{broker.hlen('unacked')} messages without acknowledgement")

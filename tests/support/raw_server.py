@@ -25,11 +25,7 @@ def answer(body: bytes | dict[str, Any], status: str = "200 OK", *headers: str, 
 def completion(request: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """A right answer to a completion request, with yes likelier than no. `changes`: other fields of its choices."""
     prompts = request["prompt"] if isinstance(request["prompt"], list) else [request["prompt"]]
-    logprobs = {
-        "tokens": ["token_id:1"],
-        "token_logprobs": [-0.2],
-        "top_logprobs": [{"Yes": -0.2, "No": -2.0}],
-    }
+    logprobs = {"tokens": ["token_id:1"], "token_logprobs": [-0.2], "top_logprobs": [{"Yes": -0.2, "No": -2.0}]}
     choice = {"text": "Yes", "finish_reason": "stop", "logprobs": logprobs}
     count = len(prompts) * request.get("n", 1)
     return {"choices": [{"index": index, **choice, **changes} for index in range(count)]}

@@ -3,9 +3,7 @@
 from weavegen.kernel.template import Template
 
 CHATML = Template(
-    block_open="<|im_start|>user\n",
-    block_close="<|im_end|>\n<|im_start|>assistant\n",
-    first_user="<|im_start|>user\n",
+    block_open="<|im_start|>user\n", block_close="<|im_end|>\n<|im_start|>assistant\n", first_user="<|im_start|>user\n"
 )
 MISTRAL = Template(
     block_open="<s> [INST] ",

@@ -702,8 +702,5 @@ class TestDiscord:
 
         executed = environment.execute(next(step_ids), self.step(self.OPEN), chat=refuse)
         assert executed.error is not None
-        assert (executed.error.type, executed.error.message) == (
-            "ValueError",
-            "there is no such message",
-        )
+        assert (executed.error.type, executed.error.message) == ("ValueError", "there is no such message")
         assert views(environment) == {}, "Is a channel that can't be opened not a tool?"

@@ -61,16 +61,12 @@ def main(name: str, folder: str, model_folder: str) -> None:
             **options,
         )
         trainer = trainer_class(
-            model=model,
-            args=config,
-            train_dataset=data.select(range(min(8, len(data)))),
-            processing_class=tokenizer,
+            model=model, args=config, train_dataset=data.select(range(min(8, len(data)))), processing_class=tokenizer
         )
         done = trainer.train()
     changed = bool((model.lm_head.weight.detach() != before).any())
     json.dump(
-        {"rows": len(data), "columns": data.column_names, "loss": done.training_loss, "changed": changed},
-        sys.stdout,
+        {"rows": len(data), "columns": data.column_names, "loss": done.training_loss, "changed": changed}, sys.stdout
     )
 
 

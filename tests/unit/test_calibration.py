@@ -160,10 +160,7 @@ def test_fields_of_a_rubric() -> None:
         ("[questions]\naction = []\n", "has no questions"),
         ("\nquestion = 1", "line 2: there is no key 'question': a rubric has questions, calibration, assertions"),
         ("questions = 1", "line 1: questions must be a table"),
-        (
-            "[questions]\n\nacton = ['Is it?']",
-            "line 3: there is no block type 'acton': choose one of all, action,",
-        ),
+        ("[questions]\n\nacton = ['Is it?']", "line 3: there is no block type 'acton': choose one of all, action,"),
         ("[questions]\ngenesis = ['Is it?']", "line 2: the model writes no blocks of type 'genesis'"),
         ("[questions]\naction = 'Is it?'", "line 2: action must be a list"),
         ("[questions]\naction = [\n 'A?',\n 'It is.']", "line 4: 'It is.' is not a question"),

@@ -30,11 +30,7 @@ def test_calls_and_answers_are_the_apis_own() -> None:
     assert asks["content"] == "<think>Look.</think>"
     assert call["function"]["name"] == "terminal"
     assert json.loads(call["function"]["arguments"]) == {"command": "ls | wc -l"}
-    assert answers == {
-        "role": "tool",
-        "tool_call_id": call["id"],
-        "content": '{"success": true, "output": "12"}',
-    }
+    assert answers == {"role": "tool", "tool_call_id": call["id"], "content": '{"success": true, "output": "12"}'}
 
 
 def test_several_calls_have_an_answer_each() -> None:

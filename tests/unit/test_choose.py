@@ -122,15 +122,7 @@ def test_the_problem_map_is_nested() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {"rounds": []},
-        {"rounds": [0]},
-        {"window": 40},
-        {"ticks": -1},
-        {"attempts": 0},
-        {"speed": 1},
-        {"accept": "high"},
-    ],
+    [{"rounds": []}, {"rounds": [0]}, {"window": 40}, {"ticks": -1}, {"attempts": 0}, {"speed": 1}, {"accept": "high"}],
 )
 def test_settings_out_of_range_are_refused_with_their_name(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):

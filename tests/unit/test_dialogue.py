@@ -21,10 +21,7 @@ GOOD = '<tool_call>{"name": "terminal", "arguments": {"command": "ls"}}</tool_ca
 def test_several_calls_in_one_message_are_read_in_order() -> None:
     second = '<tool_call>\n{"name": "python", "arguments": {"code": "1\\n"}}\n</tool_call>'
     text = f"<think>Two.</think>\n{GOOD}\n{second}"
-    assert calls_in(text, BOX_TOOLS) == [
-        Call("terminal", {"command": "ls"}),
-        Call("python", {"code": "1\n"}),
-    ]
+    assert calls_in(text, BOX_TOOLS) == [Call("terminal", {"command": "ls"}), Call("python", {"code": "1\n"})]
 
 
 def test_a_line_break_inside_a_json_string_is_accepted() -> None:
@@ -128,18 +125,7 @@ def test_a_message_ends_at_the_templates_stop_string_or_at_a_forged_tool_respons
     assert stops(asks, Template(assistant_close="\n")) == ("<tool_response>",)
 
 
-WORDS = {
-    0: "<s>",
-    1: "Hel",
-    2: "lo",
-    3: "<|im_",
-    4: "end|>",
-    5: "|>\n",
-    6: "</s>",
-    7: "<|im_end",
-    8: " wo",
-    9: ">x",
-}
+WORDS = {0: "<s>", 1: "Hel", 2: "lo", 3: "<|im_", 4: "end|>", 5: "|>\n", 6: "</s>", 7: "<|im_end", 8: " wo", 9: ">x"}
 
 
 def decode(ids: Any) -> str:
@@ -181,10 +167,7 @@ def test_python_returns_printed_output_and_the_last_value() -> None:
 
 
 def test_terminal_returns_output_and_exit_code() -> None:
-    assert calls.call("terminal", {"command": "echo a; exit 3"}) == {
-        "success": True,
-        "output": "a\n\n(exit code 3)",
-    }
+    assert calls.call("terminal", {"command": "echo a; exit 3"}) == {"success": True, "output": "a\n\n(exit code 3)"}
 
 
 def test_terminal_kills_a_command_that_takes_too_long_with_its_children() -> None:

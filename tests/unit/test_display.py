@@ -40,14 +40,7 @@ def drawn(part: RenderableType, width: int = 200) -> list[str]:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [
-        (0.4, "0 s"),
-        (119.4, "119 s"),
-        (150, "2 min"),
-        (7190, "2 h 0 min"),
-        (9000, "2 h 30 min"),
-        (200_000, "2 d 7 h"),
-    ],
+    [(0.4, "0 s"), (119.4, "119 s"), (150, "2 min"), (7190, "2 h 0 min"), (9000, "2 h 30 min"), (200_000, "2 d 7 h")],
 )
 def test_durations(seconds: float, text: str) -> None:
     assert texts.duration(seconds) == text
@@ -142,9 +135,7 @@ def failing(url: str) -> ServerHealth:
 def test_top_fits_its_window() -> None:
     now = top.Fleet(
         jobs=[JobNow(dataclasses.replace(JOB, id=number), 0.5, 1234.0) for number in range(40)],
-        queues=[
-            {"queue": "sample", "kind": "sample", "waiting": 12, "leased": 64, "retrying": 1, "oldest": 3.0},
-        ],
+        queues=[{"queue": "sample", "kind": "sample", "waiting": 12, "leased": 64, "retrying": 1, "oldest": 3.0}],
         environments={"here": 20},
         members=Members({}, {}),
         homes={},

@@ -16,12 +16,7 @@ from weavegen.errors import ModelError
 from weavegen.kernel.steps import Execute, Executed, Failure, Note, ProgramEvaluated, Sample, Step
 
 EVALUATOR = "def evaluate(function):\n    return function()\n"
-GIVEN = {
-    "name": "f",
-    "description": "Return much.",
-    "skeleton": "def f():\n    return 0\n",
-    "evaluator": EVALUATOR,
-}
+GIVEN = {"name": "f", "description": "Return much.", "skeleton": "def f():\n    return 0\n", "evaluator": EVALUATOR}
 TEST = "def test(function):\n    assert function() >= 0\n"
 
 
@@ -40,12 +35,7 @@ def verdict(source: str, request: dict[str, Any]) -> dict[str, Any]:
     if request["tests"] and int(match[1]) < 0:
         return {"success": False, "error": "test: AssertionError"}
     score = float(match[1]) if request["evaluator"] else None
-    return {
-        "success": True,
-        "score": score,
-        "scores": [] if score is None else [score],
-        "error": None,
-    }
+    return {"success": True, "score": score, "scores": [] if score is None else [score], "error": None}
 
 
 def world(*replies: str) -> Any:

@@ -123,39 +123,10 @@ def test_a_broken_beginning_is_refused_at_once(type: BlockType, text: str) -> No
 
 
 PIECES = [
-    *(
-        '"""',
-        "'''",
-        '"',
-        "'",
-        "\\",
-        "\n",
-        "\r\n",
-        "\r",
-        "\f",
-        "\t",
-        " ",
-        "#",
-        "(",
-        ")",
-        "[",
-        "{",
-        "}",
-        "f'{",
-        "; ",
-    ),
+    *('"""', "'''", '"', "'", "\\", "\n", "\r\n", "\r", "\f", "\t", " ", "#", "(", ")", "[", "{", "}", "f'{", "; "),
     *("#q: Is it? Yes. (9%)\n", "# endblock\n", "# startblock type: action\n", "\uff51\uff1a", "\x00", "\ud800"),
     *("def f(self):\n    pass\n", "self.add_action('a', f)\n", "self.add_evaluation('a?', f)", "x = 1", "if x:\n"),
-    *(
-        "self.add_observation_view('a', f)\n",
-        "    ",
-        "@f\n",
-        "class A: pass\n",
-        "async ",
-        "lambda: ",
-        "\u0301",
-        "é",
-    ),
+    *("self.add_observation_view('a', f)\n", "    ", "@f\n", "class A: pass\n", "async ", "lambda: ", "\u0301", "é"),
 ]
 texts = st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=24).map("".join)
 

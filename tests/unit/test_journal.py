@@ -131,10 +131,7 @@ def test_a_step_that_fails_raises_inside_the_program() -> None:
 def test_the_clock_is_the_time_of_the_last_result() -> None:
     query = Retrieve(query="q", before=3, top_k_hits=25, least_score=2.0, limit=3)
     both = (Execute(op="begin"), query)
-    entries = [
-        Entry(both[0], done=True, result=Executed(), at=105.0),
-        Entry(both[1], done=True, result=[], at=104.0),
-    ]
+    entries = [Entry(both[0], done=True, result=Executed(), at=105.0), Entry(both[1], done=True, result=[], at=104.0)]
     advance = replayed(entries, both, Append(type=BlockType.TASK_REMINDER, body="b"))
     [(_, block)] = advance.effects
     assert block is not None
@@ -192,12 +189,7 @@ def test_planning_executes_nothing(seed: int, kindness: float) -> None:
     assert [step.op for step in executed] == ["list"]
     assert trace.rewards == []
     types = [block.type for block in trace.blocks]
-    assert types[:4] == [
-        BlockType.TASK_REMINDER,
-        BlockType.OBSERVATION,
-        BlockType.OBSERVATION,
-        BlockType.ORIENTATION,
-    ]
+    assert types[:4] == [BlockType.TASK_REMINDER, BlockType.OBSERVATION, BlockType.OBSERVATION, BlockType.ORIENTATION]
     assert types[-1] is BlockType.OUTCOME
     for before, after in zip(trace.blocks, trace.blocks[1:], strict=False):
         assert after.type in SUCCESSORS[before.type]

@@ -30,11 +30,7 @@ def test_a_good_block_has_no_penalty_and_is_not_changed(type: BlockType, text: s
         (ORIENTATION, '"""a"""\nprint(1)\n"""b"""', '"""a"""'),
         (ORIENTATION, 'x = 1\n"""a"""', '"""a"""'),
         (ACTION, "import os\n" + GOOD_ACTION + "\nprint(1)\n# q: Is this good? Yes. (99%)", GOOD_ACTION),
-        (
-            ACTION,
-            GOOD_ACTION.replace("    assert", "    # q: Is it good? Yes. (100%)\n    assert"),
-            GOOD_ACTION,
-        ),
+        (ACTION, GOOD_ACTION.replace("    assert", "    # q: Is it good? Yes. (100%)\n    assert"), GOOD_ACTION),
         (ACTION, GOOD_ACTION + '\nself.add_action("Again", action_go)', GOOD_ACTION),
         (EVALUATION, GOOD_EVALUATION + "\ndef eval_more(self):\n    return 1", GOOD_EVALUATION),
         (ACTION, "@cache\n" + GOOD_ACTION + "\nx = 1", "@cache\n" + GOOD_ACTION),
@@ -54,14 +50,7 @@ def test_a_string_that_looks_like_a_label_stays() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "return 1",
-        "from __future__ import annotations",
-        "global x",
-        "if True:\n    global x",
-        "x = '\x00'",
-        "(" * 500,
-    ],
+    ["return 1", "from __future__ import annotations", "global x", "if True:\n    global x", "x = '\x00'", "(" * 500],
 )
 def test_text_that_would_break_the_trace_does_not_compile(text: str) -> None:
     assert syntax_error(text) is not None

@@ -149,10 +149,7 @@ def test_a_lock_keeps_other_processes_out(here: Config) -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"in\n"
-        with (
-            pytest.raises(UsageError, match=r"another weavegen command holds .*a\.lock"),
-            folders.locked(path, 0.1),
-        ):
+        with pytest.raises(UsageError, match=r"another weavegen command holds .*a\.lock"), folders.locked(path, 0.1):
             pass
         other.kill()
     with folders.locked(path, 10):  # the lock was released when its holder was killed

@@ -88,12 +88,7 @@ def test_a_body_can_not_contain_the_end_of_its_block() -> None:
 
 def test_a_label_shows_the_probability_of_the_drawn_answer() -> None:
     block = Block(
-        type=BlockType.OPTION,
-        body="",
-        index=3,
-        timestamp=1.5,
-        time_remaining=9.0,
-        label=Label("Is it?", False, 0.867),
+        type=BlockType.OPTION, body="", index=3, timestamp=1.5, time_remaining=9.0, label=Label("Is it?", False, 0.867)
     )
     assert "#q: Is it? No. (86.7%)\n#endblock" in render_block(block)
 

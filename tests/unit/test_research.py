@@ -137,13 +137,7 @@ def test_calls_of_one_message_run_in_parallel_and_are_answered_in_order() -> Non
         "list_documents",
         "search_documents",
     ]
-    assert returned == {
-        "summary": "Three inches.",
-        "iterations": 2,
-        "tool_calls": 3,
-        "total_tokens": 20,
-        "error": None,
-    }
+    assert returned == {"summary": "Three inches.", "iterations": 2, "tool_calls": 3, "total_tokens": 20, "error": None}
     assert [block.type for block in trace.blocks[:2]] == [BlockType.SYSTEM, BlockType.USER]
     assert trace.ended is not None
     assert trace.ended.failed is None
@@ -162,10 +156,7 @@ def test_progress_notes_for_people() -> None:
 
 
 def test_the_prompts() -> None:
-    general, literature = (
-        Researcher(["Done."], context="We build one."),
-        Researcher(["Done."], prompt="literature"),
-    )
+    general, literature = (Researcher(["Done."], context="We build one."), Researcher(["Done."], prompt="literature"))
     general.run(), literature.run()
     for trace in (general, literature):
         assert "{tools}" not in trace.blocks[0].body

@@ -144,10 +144,7 @@ def test_texts_can_be_given_as_json(tmp_path: Path) -> None:
         ({"chat_template.jinja": "{{ raise_exception('No.') }}"}, "refuses these messages: No."),
         ({"chat_template.jinja": "constant"}, "does not repeat the message"),
         ({"tokenizer_config.json": "{"}, "is not valid JSON"),
-        (
-            {"tokenizer_config.json": '{"chat_template": [{"name": "rag", "template": "x"}]}'},
-            "has no chat template",
-        ),
+        ({"tokenizer_config.json": '{"chat_template": [{"name": "rag", "template": "x"}]}'}, "has no chat template"),
     ],
 )
 def test_a_file_that_is_no_template_is_refused(files: dict[str, str], problem: str, tmp_path: Path) -> None:

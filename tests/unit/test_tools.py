@@ -388,11 +388,7 @@ class TestBrowser:
 
     @pytest.mark.parametrize(
         ("url", "message"),
-        [
-            ("file:///etc/hosts", "http://"),
-            ("http://127.0.0.1:9/", "does not answer"),
-            ("/bad", "not allowed|302"),
-        ],
+        [("file:///etc/hosts", "http://"), ("http://127.0.0.1:9/", "does not answer"), ("/bad", "not allowed|302")],
     )
     def test_urls_that_can_not_be_opened(self, main: api.Subagent, site: str, url: str, message: str) -> None:
         if url == "/bad":

@@ -269,10 +269,7 @@ def test_the_most_general_signature_that_works_is_made() -> None:
 
 def test_an_unreadable_reply_is_requested_again_and_then_skipped() -> None:
     world = World(
-        queries=["hm"],
-        summary=[""],
-        plan=["hm", "tool: f: first"],
-        choice=["use: nothing", "create: python: x", "?"],
+        queries=["hm"], summary=[""], plan=["hm", "tool: f: first"], choice=["use: nothing", "create: python: x", "?"]
     )
     returned = world.run()
     assert returned["success"]
@@ -471,13 +468,7 @@ def test_plans_are_read() -> None:
     one, two = read_plan("approach: x\ntool: f: takes: much\ntool: g(a: int) -> str: gives\napproach: y")
     assert one.needs == (Need("f", "takes: much"), Need("g", "gives"))
     assert (two.text, two.needs) == ("y", ())
-    for bad in (
-        "",
-        "tool: f: x",
-        "approach: x\ntool: f",
-        "approach: x\ntool: 2f: y",
-        "approach: x\ntool: class: y",
-    ):
+    for bad in ("", "tool: f: x", "approach: x\ntool: f", "approach: x\ntool: 2f: y", "approach: x\ntool: class: y"):
         with pytest.raises(ValueError, match=r"line|name"):
             read_plan(bad)
 

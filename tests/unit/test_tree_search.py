@@ -280,15 +280,7 @@ def test_invalid_settings_of_a_type_are_refused_by_name(wrong: dict[str, Any], m
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "tree_nodes",
-        "tree_round",
-        "tree_children",
-        "tree_tokens",
-        "tree_beam",
-        "tree_lookahead",
-        "tree_temperature",
-    ],
+    ["tree_nodes", "tree_round", "tree_children", "tree_tokens", "tree_beam", "tree_lookahead", "tree_temperature"],
 )
 def test_the_numbers_of_a_tree_are_positive(name: str) -> None:
     with pytest.raises(UsageError, match=name):

@@ -18,14 +18,7 @@ PROMPT = "<s> [INST] a lamp [/INST]\n"
 
 def texts(client: ModelClient, max_tokens: int = 50) -> list[str]:
     sampled = client.sample(
-        PROMPT,
-        n=4,
-        max_tokens=max_tokens,
-        temperature=1.0,
-        top_k=50,
-        repetition_penalty=1.02,
-        seed=11,
-        stop=(),
+        PROMPT, n=4, max_tokens=max_tokens, temperature=1.0, top_k=50, repetition_penalty=1.02, seed=11, stop=()
     )
     return [continuation.text for continuation in sampled.continuations]
 

@@ -213,9 +213,7 @@ def test_orientation_action_and_backtrack_retrieve_after_the_first_round(type: B
     """
     hits = [Hit(id=number, score=9.0 - number) for number in range(5)]
     trace = tick(
-        s={"attempts": 2},
-        hits=hits,
-        odds=odds_for(type, -1.0) if type is T.ORIENTATION else odds_for(type, 0.0, 0.05),
+        s={"attempts": 2}, hits=hits, odds=odds_for(type, -1.0) if type is T.ORIENTATION else odds_for(type, 0.0, 0.05)
     )
     before = [] if type is T.ORIENTATION else [()]
     shown = [step.prompt for step in samples(trace, type)[: len(before) + 2]]

@@ -94,8 +94,7 @@ def test_reasoning_before_an_action_that_ran_is_rewarded(reasoning: BlockType, s
 
 @pytest.mark.parametrize("reasoning", REASONING)
 @pytest.mark.parametrize(
-    ("score", "given"),
-    [(-3.0, -0.1), (0.0, -0.1), (2.0, -0.1), (2.5, -0.15), (3.0, -0.2), (3.5, -0.25), (5.0, -0.4)],
+    ("score", "given"), [(-3.0, -0.1), (0.0, -0.1), (2.0, -0.1), (2.5, -0.15), (3.0, -0.2), (3.5, -0.25), (5.0, -0.4)]
 )
 def test_reasoning_before_an_action_that_failed_is_penalised(reasoning: BlockType, score: float, given: float) -> None:
     """-0.1 for a score up to 2; from 2 to 3 also a tenth of the score above 2; from 3 on 0.2 and a tenth of the score

@@ -216,9 +216,7 @@ def test_a_custom_template_is_a_partial_of_template_suffix_and_prompt(asked: lis
     assert asked == ["Once |upon a time|Is it good? "]
 
 
-def test_callbacks_find_the_evaluators_functions_in_scope_and_in_the_module_weave(
-    environment: Environment,
-) -> None:
+def test_callbacks_find_the_evaluators_functions_in_scope_and_in_the_module_weave(environment: Environment) -> None:
     """The functions are there without an import, and templates can use `from weave import`."""
     source = (
         "def action_judge(self):\n"

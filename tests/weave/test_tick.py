@@ -11,17 +11,7 @@ from weavegen.agents.tables import problem_map
 from weavegen.engine.advance import spent_budget
 from weavegen.kernel.replay import Start
 from weavegen.kernel.settings import Settings
-from weavegen.kernel.steps import (
-    Candidate,
-    Evaluated,
-    Execute,
-    Executed,
-    Failure,
-    Retrieve,
-    Score,
-    SubagentState,
-    View,
-)
+from weavegen.kernel.steps import Candidate, Evaluated, Execute, Executed, Failure, Retrieve, Score, SubagentState, View
 from weavegen.sandbox.environment import Environment
 from weavegen.store.traces import LockedTrace
 from weavegen.trace.blocks import BlockType
@@ -115,10 +105,7 @@ def test_at_most_three_attempts(type: BlockType) -> None:
 def test_without_an_action_the_tick_still_expects_and_evaluates() -> None:
     """Stage 4: after three failures the tick goes on. Its outcome says that no action ran."""
     trace = tick(text=writes(T.ACTION, BROKEN))
-    assert [type for type in types(trace) if type in (T.EXPECTATION, T.EVALUATION)] == [
-        T.EXPECTATION,
-        T.EVALUATION,
-    ]
+    assert [type for type in types(trace) if type in (T.EXPECTATION, T.EVALUATION)] == [T.EXPECTATION, T.EVALUATION]
     assert "none ran in this tick" in trace.blocks[-1].body
 
 

@@ -87,17 +87,8 @@ QUERIES = (
     *("/events/traces/{n}", "/events/traces/{n}/chat", "/jobs/{job}?page={n}", "/jobs/{job}?status={n}"),
     *("/traces/{trace}/blocks/{n}", "/traces/{trace}/blocks/{n}/candidates?diff={n}", "/traces/{trace}/ticks/{n}"),
     *("/traces/{trace}/blocks?first={n}&end=5", "/traces/{trace}/blocks?first=0&end={n}", "/figures?job={n}"),
-    *(
-        "/search?q=a&job={n}",
-        "/search?q=a&trace={n}",
-        "/search?q={n}&type={n}",
-        "/traces/{trace}/chat?channel={n}",
-    ),
-    *(
-        "/events/jobs?job={n}",
-        "/events/traces/{trace}?known={n}",
-        "/events/traces/{trace}/chat?channel=talk&known={n}",
-    ),
+    *("/search?q=a&job={n}", "/search?q=a&trace={n}", "/search?q={n}&type={n}", "/traces/{trace}/chat?channel={n}"),
+    *("/events/jobs?job={n}", "/events/traces/{trace}?known={n}", "/events/traces/{trace}/chat?channel=talk&known={n}"),
 )
 
 
@@ -120,8 +111,7 @@ def test_no_number_in_an_address_is_an_error_of_the_server(address: str, corpus:
 
 
 @pytest.mark.parametrize(
-    "path",
-    ["/", "/traces/987654", "/nothing", "/static/app.css", "/jobs/99999999999999999999", "/jobs/1/report"],
+    "path", ["/", "/traces/987654", "/nothing", "/static/app.css", "/jobs/99999999999999999999", "/jobs/1/report"]
 )
 def test_every_answer_has_a_policy(address: str, path: str) -> None:
     status, policy, text = ask(address, "GET", path, {})

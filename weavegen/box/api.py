@@ -151,13 +151,7 @@ class Subagent:
     """A worker with a task, a time budget and windows on the world. In callbacks it is called `self`."""
 
     def __init__(
-        self,
-        tree: "Tree",
-        parent: str | None,
-        name: str,
-        description: str,
-        schema: dict[str, Any],
-        time_budget: float,
+        self, tree: "Tree", parent: str | None, name: str, description: str, schema: dict[str, Any], time_budget: float
     ):
         self.tree, self.parent, self.name, self.schema = tree, parent, name, schema
         self.children: list[str] = []

@@ -177,11 +177,7 @@ def call_outcome(work: Callable[[], object]) -> dict[str, Any]:
     try:
         return {"value": pack(work())}
     except BaseException as error:  # noqa: BLE001 - the program may raise anything
-        return {
-            "raised": type(error).__name__,
-            "message": error_text(error),
-            "line": line_number("<program>", error),
-        }
+        return {"raised": type(error).__name__, "message": error_text(error), "line": line_number("<program>", error)}
 
 
 class ProgramLost(BaseException):

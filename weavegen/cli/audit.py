@@ -41,12 +41,7 @@ def audit(
         raise UsageError("give --job or --trace, not both")
     with reading() as conn:
         report = run_checks(conn, Scope(job=job, trace=trace), grace, configuration.load() if host else None)
-    value = {
-        "damage": report.damage,
-        "remarks": report.remarks,
-        "paused": report.paused,
-        "checks": report.outcomes,
-    }
+    value = {"damage": report.damage, "remarks": report.remarks, "paused": report.paused, "checks": report.outcomes}
     return Result(value, parts(report, every=every, host=host), code=1 if report.damage else 0)
 
 

@@ -34,8 +34,7 @@ class ExportOptions:
     ] = "train=1"
     limit: Annotated[int | None, typer.Option(min=1, help="Take only the first so many rows of the view.")] = None
     context: Annotated[
-        int | None,
-        typer.Option(min=1, help="Format text: cut traces between blocks into pieces of at most N tokens."),
+        int | None, typer.Option(min=1, help="Format text: cut traces between blocks into pieces of at most N tokens.")
     ] = None
     context_bytes: Annotated[
         int | None, typer.Option(min=1, help="As --context, but in bytes, for traces without token counts.")
@@ -85,8 +84,7 @@ class ExportOptions:
 def export(
     *,
     format: Annotated[
-        str | None,
-        typer.Option("--format", "-f", help="A format; --list shows all.", autocompletion=export_formats),
+        str | None, typer.Option("--format", "-f", help="A format; --list shows all.", autocompletion=export_formats)
     ] = None,
     options: ExportOptions,
     seconds: Annotated[float, typer.Option(min=0.1, help="Time limit of the condition.")] = QUERY_SECONDS,

@@ -67,8 +67,7 @@ class JobOptions:
     """The options of a job. Each field is an option of the command line."""
 
     files: Annotated[
-        list[str] | None,
-        typer.Argument(help="Bootstrap files or task files, or patterns such as 'bootstraps/*.py'."),
+        list[str] | None, typer.Argument(help="Bootstrap files or task files, or patterns such as 'bootstraps/*.py'.")
     ] = None
     n: N = 1
     ticks: Annotated[int | None, typer.Option(help="End a trace after so many ticks.")] = None

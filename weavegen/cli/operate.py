@@ -24,8 +24,7 @@ from weavegen.store.urls import parts
 from weavegen.version import __version__
 
 OneJob = Annotated[
-    int | None,
-    typer.Argument(help="A job's number. Default: all jobs that are not over.", autocompletion=job_numbers),
+    int | None, typer.Argument(help="A job's number. Default: all jobs that are not over.", autocompletion=job_numbers)
 ]
 File = Annotated[Path, typer.Argument(help="The backup's file.")]
 WHERE_SECONDS = 60.0

@@ -178,9 +178,7 @@ VERSIONS: display.Fields = {
 
 
 @command()
-def tools(
-    name: Annotated[str | None, typer.Argument(help="A tool's name. Default: list all tools.")] = None,
-) -> Result:
+def tools(name: Annotated[str | None, typer.Argument(help="A tool's name. Default: list all tools.")] = None) -> Result:
     """List the toolsmith's library; or show one tool: its versions, and the source of the newest.
 
     Example: weavegen tools count_words

@@ -12,16 +12,7 @@ from rich.text import Text
 
 from weavegen import config as configuration
 from weavegen.cli import display
-from weavegen.cli.app import (
-    QUERY_SECONDS,
-    Result,
-    command,
-    is_simulated,
-    print_part,
-    progress_bar,
-    reading,
-    writing,
-)
+from weavegen.cli.app import QUERY_SECONDS, Result, command, is_simulated, print_part, progress_bar, reading, writing
 from weavegen.database import Connection
 from weavegen.errors import UsageError, required
 from weavegen.evaluator.rubrics import parse
@@ -227,13 +218,7 @@ def calibrate(
         if fit_name is not None:
             yield from fits_report(fit_name, fits, refused)
 
-    value = {
-        "questions": questions,
-        "undefined": undefined,
-        "correction": fit_name,
-        "fits": fits,
-        "refused": refused,
-    }
+    value = {"questions": questions, "undefined": undefined, "correction": fit_name, "fits": fits, "refused": refused}
     return Result(value, shown())
 
 

@@ -53,8 +53,7 @@ def up(
     model: Model = None,
     model_port: Annotated[int | None, typer.Option(help="That model's port. Default: any free port.")] = None,
     sim_options: Annotated[
-        str,
-        typer.Option(help='With --model sim: options of `weavegen sim`, such as "--like h100-8b --slots 128".'),
+        str, typer.Option(help='With --model sim: options of `weavegen sim`, such as "--like h100-8b --slots 128".')
     ] = "",
     vllm: Annotated[
         str | None,
@@ -75,8 +74,7 @@ def up(
         str, typer.Option(help='With --vllm: further options of vLLM, such as "--max-model-len 16384".')
     ] = "",
     threads: Annotated[
-        int,
-        typer.Option(help="Requests to the model at the same time; at least the number of running traces is best."),
+        int, typer.Option(help="Requests to the model at the same time; at least the number of running traces is best.")
     ] = 256,
 ) -> Result:
     """Start the database, the broker, the workers, and without OPENAI_BASE_URL a small model.

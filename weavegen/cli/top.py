@@ -27,14 +27,7 @@ from weavegen import sql
 from weavegen.cli import display
 from weavegen.cli.app import Result, command, reading
 from weavegen.cli.pool import server_values
-from weavegen.cli.watch import (
-    PICTURE_SECONDS,
-    UNKNOWN,
-    WINDOW_SECONDS,
-    database_errors,
-    rate_texts,
-    wait_for_picture,
-)
+from weavegen.cli.watch import PICTURE_SECONDS, UNKNOWN, WINDOW_SECONDS, database_errors, rate_texts, wait_for_picture
 from weavegen.database import Connection
 from weavegen.monitoring.progress import JobNow, Paced, Rates, read_jobs, seconds_left
 from weavegen.pool.survey import ServerRow, survey

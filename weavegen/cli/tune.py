@@ -42,8 +42,7 @@ class Training:
         bool, typer.Option("--norms", help="Train only the scales of the norm layers, for a few hundred examples.")
     ] = False
     balance: Annotated[
-        bool,
-        typer.Option("--balance", help="sft: of each question, train on as many answers yes as answers no."),
+        bool, typer.Option("--balance", help="sft: of each question, train on as many answers yes as answers no.")
     ] = False
     replay: Annotated[
         float,
@@ -57,8 +56,7 @@ class Training:
     epochs: Annotated[float, typer.Option(min=0.01, help="Passes over the data.")] = TunePlan.epochs
     batch: Annotated[int, typer.Option(min=1, help="Examples per optimizer step.")] = TunePlan.batch
     rate: Annotated[
-        float | None,
-        typer.Option(min=0, help="Learning rate. Default: one for models with billions of parameters."),
+        float | None, typer.Option(min=0, help="Learning rate. Default: one for models with billions of parameters.")
     ] = None
     most: Annotated[int, typer.Option(min=1, help="Maximal number of rows of an export, drawn at random.")] = (
         TunePlan.most
@@ -123,8 +121,7 @@ def tune(
     training: Training,
     where: Where = None,
     load: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Load the trained model into the pool's servers under this name."),
+        str | None, typer.Option(metavar="NAME", help="Load the trained model into the pool's servers under this name.")
     ] = None,
 ) -> Result:
     """Train a model on the corpus: one round of the loop in which a model learns from its own traces.

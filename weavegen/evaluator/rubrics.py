@@ -17,11 +17,7 @@ DECLARED = ("ran", "evaluation")
 """Truths that a rubric may name. `assertions = true` asks the questions of assertions."""
 WILL_RUN = "Will this action run without raising an error?"
 """The rubric's question about an action whose answer is known after its execution."""
-KNOWN: dict[str, Truth] = {
-    RAN_QUESTION: "ran",
-    WILL_RUN: "ran",
-    "Will this evaluation come out true?": "evaluation",
-}
+KNOWN: dict[str, Truth] = {RAN_QUESTION: "ran", WILL_RUN: "ran", "Will this evaluation come out true?": "evaluation"}
 """weavegen's own questions whose truth is recorded. The view calibration_pairs names them too."""
 KEYS = ("questions", "calibration", "assertions")
 MAX_QUESTION_CHARS = 1000

@@ -111,9 +111,7 @@ def lint(type: BlockType, text: str, *, tokens: int = 0, after_debug: bool = Fal
         )
     penalties = _prose(tree.body) if type in PROSE else _callback(type, tree) if type in CALLBACK else {}
     return Verdict(
-        compiles=True,
-        rewritten=rewrite(type, text, tree),
-        penalties=Penalties(length_after_debug=length, **penalties),
+        compiles=True, rewritten=rewrite(type, text, tree), penalties=Penalties(length_after_debug=length, **penalties)
     )
 
 
@@ -144,10 +142,7 @@ def _prose(body: Sequence[ast.stmt]) -> dict[str, float]:
 def _callback(type: BlockType, tree: ast.Module) -> dict[str, float]:
     function = first_function(tree.body)
     call = next((call for node in tree.body if (call := registration(node, REGISTERS[type]))), None)
-    penalties = {
-        "shape": 0.0 if fit(type, tree.body)[1] else 1.0,
-        "extra_elements": _extra(len(tree.body) - 2),
-    }
+    penalties = {"shape": 0.0 if fit(type, tree.body)[1] else 1.0, "extra_elements": _extra(len(tree.body) - 2)}
     if call is not None and function is not None:
         name = call.args[1] if len(call.args) > 1 else None
         penalties["wrong_name"] = 0.0 if isinstance(name, ast.Name) and name.id == function else 2.0

@@ -12,16 +12,7 @@ import errno
 import platform
 from pathlib import Path
 
-from weavegen.box.confine import (
-    ALLOW,
-    ARCHITECTURE_OFFSET,
-    ARCHITECTURES,
-    EQUAL,
-    ERRNO,
-    LOAD,
-    NUMBER_OFFSET,
-    RETURN,
-)
+from weavegen.box.confine import ALLOW, ARCHITECTURE_OFFSET, ARCHITECTURES, EQUAL, ERRNO, LOAD, NUMBER_OFFSET, RETURN
 from weavegen.box.confine import instruction as instr
 
 LINES = Path(__file__).with_name("refused_calls.txt").read_text().splitlines()

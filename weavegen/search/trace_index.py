@@ -24,14 +24,7 @@ from weavegen.search import bm25, index
 from weavegen.search.bm25 import DfHistogram, word_counts
 from weavegen.search.documents import RETRIEVABLE, type_number
 from weavegen.search.index import Segment, hits_of, segment_of
-from weavegen.search.postings import (
-    Posting,
-    PostingLists,
-    pack_histogram,
-    pack_pairs,
-    unpack_histogram,
-    unpack_pairs,
-)
+from weavegen.search.postings import Posting, PostingLists, pack_histogram, pack_pairs, unpack_histogram, unpack_pairs
 from weavegen.trace.query import Query
 
 SEGMENT_BLOCKS = 128

@@ -13,13 +13,7 @@ from weavegen.trace.query import Query, parse, restricted
 
 
 def search_texts(
-    conn: Connection,
-    text: str,
-    scope: Scope,
-    *,
-    type: str | None = None,
-    least_score: float = 0.0,
-    top_k: int = 10,
+    conn: Connection, text: str, scope: Scope, *, type: str | None = None, least_score: float = 0.0, top_k: int = 10
 ) -> list[Any]:
     """The best hits in a scope as rows of sql/texts.sql, best first.
 

@@ -198,11 +198,7 @@ def last_line(log: str | None) -> str:
 
 
 def stop(
-    config: Config,
-    services: Iterable[Service],
-    *,
-    grace: float = GRACE_SECONDS,
-    sig: signal.Signals = signal.SIGTERM,
+    config: Config, services: Iterable[Service], *, grace: float = GRACE_SECONDS, sig: signal.Signals = signal.SIGTERM
 ) -> list[Service]:
     """End services with their descendants, and remove them from the register. Returns those that were alive.
 

@@ -96,10 +96,7 @@ def start(config: Config) -> bool:
             *("--aclfile", str(users)),
         ]
         processes.start(
-            *(config, NAME, command),
-            url=address(config),
-            ready=lambda: _answers(config),
-            timeout=START_TIMEOUT_SECONDS,
+            *(config, NAME, command), url=address(config), ready=lambda: _answers(config), timeout=START_TIMEOUT_SECONDS
         )
         return True
 

@@ -8,15 +8,7 @@ from weavegen import sql
 from weavegen.database import Connection
 from weavegen.errors import EnvironmentFailure, ModelError, RolloutError
 from weavegen.kernel import replay
-from weavegen.kernel.steps import (
-    STEP_KINDS,
-    WAITS,
-    Delegated,
-    Execute,
-    Executed,
-    HumanAnswer,
-    Step,
-)
+from weavegen.kernel.steps import STEP_KINDS, WAITS, Delegated, Execute, Executed, HumanAnswer, Step
 from weavegen.store.leases import MAX_DELAY_SECONDS, LeaseTable
 from weavegen.store.states import StepStatus
 

@@ -66,10 +66,7 @@ def make_app(reader: Database, writer: Database | None, hosts: frozenset[str] | 
     app = Starlette(
         routes=routes(*readers, Chat(reader, writer), requests, annotations),
         lifespan=lifespan,
-        middleware=[
-            Middleware(Guard, hosts=hosts),
-            Middleware(GZipMiddleware, minimum_size=2_000, compresslevel=4),
-        ],
+        middleware=[Middleware(Guard, hosts=hosts), Middleware(GZipMiddleware, minimum_size=2_000, compresslevel=4)],
         exception_handlers={
             404: partial(problem_page, text="there is no such page"),
             UsageError: not_found,

@@ -17,16 +17,5 @@ from tests.security.attacks.privileges import PRIVILEGES
 from tests.security.attacks.processes import PROCESSES
 from tests.security.attacks.reading import READING
 
-ATTACKS = (
-    *READING,
-    *NETWORK,
-    *PROCESSES,
-    *BOMBS,
-    *LIMIT_ATTACKS,
-    *FILESYSTEM,
-    *PRIVILEGES,
-    *HANGING,
-    *POISON,
-    *LYING,
-)
+ATTACKS = (*READING, *NETWORK, *PROCESSES, *BOMBS, *LIMIT_ATTACKS, *FILESYSTEM, *PRIVILEGES, *HANGING, *POISON, *LYING)
 """All attacks, in the order in which they run."""

@@ -72,11 +72,7 @@ class Arena:
             "abstract": self.mark,
             "socket": str(self.folder / "listener"),
             "udp": self.datagrams.getsockname(),
-            "neighbour": [
-                str(self.neighbour.socket_path),
-                str(self.neighbour.workspace),
-                self.neighbour.handle.pid,
-            ],
+            "neighbour": [str(self.neighbour.socket_path), str(self.neighbour.workspace), self.neighbour.handle.pid],
             "port": free_port(),
             "numbers": {**numbers, "clone": CLONE[which], "clone3": CLONE3},
         }

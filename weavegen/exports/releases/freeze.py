@@ -128,10 +128,7 @@ def collect_facts(
         "options": vars(order.options),
         "splits": order.splits,
         "simulation": order.simulation,
-        "near_duplicates": {
-            "threshold": threshold,
-            "examples": [vars(duplicate) for duplicate in removed[:SHOWN]],
-        },
+        "near_duplicates": {"threshold": threshold, "examples": [vars(duplicate) for duplicate in removed[:SHOWN]]},
         "tokenizer": tokenizer(config, releases.tokens_of(conn, traces)),
         "contamination": contamination(conn, traces, removed, threshold, split),
         **origins(conn, traces),
