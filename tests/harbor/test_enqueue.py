@@ -155,6 +155,14 @@ def test_image_that_can_not_be_made(home: Installation, tmp_path: Path) -> None:
     assert "RUN echo too bad; exit 3" in failure
 
 
+def test_time_limits_are_multiplied(home: Installation, tmp_path: Path) -> None:
+    files = {"environment/Dockerfile": FILES["environment/Dockerfile"] + "RUN sleep 4\n"}
+    files["task.toml"] = FILES["task.toml"].replace("[environment]", "[environment]\nbuild_timeout_sec = 2.0")
+    place = write_task(tmp_path / "slow", files)
+    assert "longer than 2 seconds" in home.cli("images", "build", place).stdout
+    assert rewards(home, run(home, "--harbor", place, "--agent", "oracle", "--timeout-multiplier", "30")) == [1.0]
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_task(name: str, home: Installation, tmp_path: Path) -> None:
     changed, reason = BROKEN[name]

@@ -28,6 +28,9 @@ Base = Annotated[
         "folder; repeatable.",
     ),
 ]
+Timeouts = Annotated[
+    float, typer.Option(min=0.01, max=1000, help="Multiply the time limits of Harbor tasks, those of builds included.")
+]
 
 
 @command("list", group=images)
@@ -57,6 +60,7 @@ def list_images() -> Result:
 def build(
     folders: Annotated[list[str], typer.Argument(help="Harbor tasks, or folders of such tasks.")],
     image: Base = None,
+    timeout_multiplier: Timeouts = 1.0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Images made at a time. Default: one for each core.")] = None,
 ) -> Result:
     """Make the images of Harbor tasks ahead. The exit code is 1 if any can't be made.
@@ -65,13 +69,13 @@ def build(
 
     Example: weavegen images build tasks/
     """
-    from weavegen.harbor.folder import pack, read_task, task_folders
+    from weavegen.harbor.folder import pack, read_task, stretched, task_folders
     from weavegen.harbor.verifier import image_of, task_files
     from weavegen.sandbox.images import require_builder
 
     config = configuration.load()
     require_builder()
-    tasks = [(folder, read_task(folder)) for folder in task_folders(folders)]
+    tasks = [(folder, stretched(read_task(folder), timeout_multiplier)) for folder in task_folders(folders)]
     add_bases(config, image)
 
     def make(folder: Path, task: HarborTask) -> float:

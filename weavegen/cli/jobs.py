@@ -11,7 +11,7 @@ import typer
 from weavegen import config as configuration
 from weavegen.cli.app import N, Result, Seed, User, command, reading, writing
 from weavegen.cli.complete import job_numbers, settings_names
-from weavegen.cli.images import Base, add_bases
+from weavegen.cli.images import Base, Timeouts, add_bases
 from weavegen.cli.watch import follow
 from weavegen.errors import UsageError
 from weavegen.kernel.settings import MOST, check_json
@@ -110,6 +110,7 @@ class JobOptions:
         ),
     ] = None
     image: Base = None
+    timeout_multiplier: Timeouts = 1.0
     network: Network = None
     search: Annotated[
         Literal["cascade", "tree", "execute", "tree-execute"] | None,
@@ -149,7 +150,7 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
     if job.from_:
         orders = enqueueing.rows(job.from_)
     elif job.harbor:
-        orders = enqueueing.harbor_orders(job.harbor, job.agent, job.n)
+        orders = enqueueing.harbor_orders(job.harbor, job.agent, job.n, job.timeout_multiplier)
         add_bases(configuration.load(), job.image)
     else:
         orders = enqueueing.orders(job.files or [], job.n, pairs(job.param), agent=job.agent)

@@ -17,7 +17,7 @@ from weavegen.engine import job_files
 from weavegen.engine.document_folder import read_folder
 from weavegen.engine.mcp_file import servers_of
 from weavegen.errors import ChatOnly, ModelError, TransientError, UsageError, WeavegenError
-from weavegen.harbor.folder import has_solution, pack, read_task, task_folders
+from weavegen.harbor.folder import has_solution, pack, read_task, stretched, task_folders
 from weavegen.kernel.packages import Packages
 from weavegen.kernel.settings import Settings, check_json, renamed
 from weavegen.kernel.settings import settings as read_settings
@@ -172,8 +172,11 @@ def orders(
     return orders
 
 
-def harbor_orders(paths: Sequence[str], agent: str, n: int = 1) -> list[Order]:
-    """`n` traces of each Harbor task in folders. Raises UsageError, before anything starts, for one that can't run."""
+def harbor_orders(paths: Sequence[str], agent: str, n: int = 1, timeouts: float = 1.0) -> list[Order]:
+    """`n` traces of each Harbor task in folders, whose time limits are multiplied by `timeouts`.
+
+    Raises UsageError, before anything starts, for one that can't run.
+    """
     own = config.load()
     if agent not in harbor.AGENTS:
         raise UsageError(f"{agent} takes no Harbor tasks: give --agent, one of {', '.join(harbor.AGENTS)}")
@@ -188,7 +191,7 @@ def harbor_orders(paths: Sequence[str], agent: str, n: int = 1) -> list[Order]:
         if agent == "oracle" and not has_solution(folder, task):
             raise UsageError(f"{task.name} has no solution/solve.sh: the agent oracle runs it")
         source = harbor.bootstrap_of(task) if agent == "weave" else task_source(task.steps[0].instruction)
-        order = Order(clean(task.name), source, harbor=(task, pack(folder)))
+        order = Order(clean(task.name), source, harbor=(stretched(task, timeouts), pack(folder)))
         orders += repeated(order, n, len(orders))
     return orders
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from weavegen import folders
 from weavegen.errors import UsageError
@@ -117,6 +118,19 @@ def task_folders(paths: list[str]) -> list[Path]:
             raise UsageError(f"{path}: there is no task.toml in it: give the folder of a Harbor task, or of several")
         found += inside
     return found
+
+
+def stretched(task: HarborTask, factor: float) -> HarborTask:
+    """The task with time limits that are `factor` times as long, for machines that are slower than its author's."""
+
+    def longer(phase: Phase) -> Phase:
+        return replace(phase, seconds=phase.seconds * factor)
+
+    steps = (
+        replace(step, agent=longer(step.agent), verifier=longer(step.verifier), solution=longer(step.solution))
+        for step in task.steps
+    )
+    return replace(task, steps=tuple(steps), build_seconds=task.build_seconds * factor)
 
 
 def read_task(folder: Path) -> HarborTask:
