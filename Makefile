@@ -90,7 +90,7 @@ test-debian13: ## run README's two commands as root and as an ordinary user, and
 release: ## build and check dist/, install it into an empty environment, run the demo with it; uploads nothing
 	@bash scripts/release.sh
 
-weights: setup ## train a small model from scratch on traces of the simulation; an hour and a half
+weights: setup ## train a small model from scratch on traces and drills of the simulation; some hours
 	@bash scripts/trl.sh install
 	@bash pretraining/make_weights.sh
 

@@ -1,152 +1,151 @@
-"""Trains a Llama of a few million parameters on exported traces. Needs PyTorch (the extra `training`).
+"""Trains a Llama of a few million parameters on a file of `pretraining.prepare`. Needs PyTorch (the extra `training`).
 
-    python -m pretraining.pretrain EXPORT FOLDER ['{"layers": 4}']
+    python -m pretraining.pretrain FILE.npz FOLDER
 
-The last argument is JSON with fields of `Plan`. `make weights` runs this program.
+`make weights` runs this program. It uses a GPU if there is one, in bfloat16, and otherwise the CPU.
 """
 
 import json
 import logging
 import math
-import random
 import shutil
 import sys
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-import pyarrow.parquet as pq
+import numpy as np
 import torch
 from tokenizers import Tokenizer
-from transformers import (
-    DataCollatorForSeq2Seq,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerFast,
-    Trainer,
-    TrainingArguments,
-)
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from pretraining import sequences, tokenizer
-from pretraining.sequences import TokenSequence
+from pretraining.prepare import ASKED, Plan, Prepared, load
+from pretraining.sequences import Ids, TokenSequence
 from pretraining.tokenizer import BEGIN
 from weavegen import chat_template
-from weavegen.errors import UsageError
-from weavegen.kernel.context import PINNED
-from weavegen.trace.render import parse_trace, render_block
-from weavegen.training.plan import IGNORED, trainer_options
+from weavegen.training.plan import IGNORED
 from weavegen_nano import WEIGHTS
 from weavegen_nano.texts import END
 
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """Size of the model, and length of its training."""
-
-    vocabulary: int = 2048
-    layers: int = 6
-    width: int = 192
-    heads: int = 6
-    inner: int = 512
-    window: int = 1024
-    """Tokens of prompt and continuation together."""
-    epochs: float = 4.0
-    """Passes over the windows of the traces."""
-    batch: int = 8
-    """Windows of a training step; close-ups are four times as many."""
-    rate: float = 2e-3
-    """Highest learning rate. It is reached after a twentieth of the steps, then falls as a cosine."""
-    close_ups: int = 8
-    """Passes over the close-ups (orientations directly behind their observations) before the windows."""
-    again: int = 8
-    """Further passes over the close-ups among the windows, against forgetting."""
-    held_out: float = 0.02
-    """Share of the traces for validation."""
-    seed: int = 1
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+WARM_UP = 0.05
+"""Share of a phase's steps in which the learning rate rises."""
+REPORTED = 100
+"""Steps between two reports."""
 
 
-def pretrain(export: Path, folder: Path, plan: Plan, say: Callable[[str], None]) -> dict[str, float]:
-    """Train a tokenizer and a model on a `text` export, and write them to `folder`.
+def pretrain(data: Prepared, folder: Path, say: Callable[[str], None]) -> dict[str, float]:
+    """Train a model, and write it with its tokenizer to `folder`.
 
-    The format is Hugging Face's, with weights in float16. Returns the loss on validation traces in nats. Raises
-    UsageError if there is too little text.
+    The format is Hugging Face's, with weights in float16. Returns the loss on validation traces in nats, and for each
+    task the share of ticks in which all digits of orientation and action are right.
     """
-    texts = read_texts(export)
-    rng = random.Random(plan.seed)
-    rng.shuffle(texts)
-    traces = [parse_trace(text)[PINNED:] for text in texts]
-    held_out = max(1, round(len(traces) * plan.held_out))
-    splits = traces[held_out:], traces[:held_out]
-    words = tokenizer.train((render_block(block) for blocks in splits[0] for block in blocks), plan.vocabulary)
-    train, validation = (sequences.read(split, words, plan.seed) for split in splits)
-    passes = range(math.ceil(plan.epochs))
-    windows = [window for _ in passes for window in sequences.windows(train, words, plan.window, rng)]
-    validation_windows = list(sequences.windows(validation, words, plan.window, rng))
-    windows = windows[: round(len(windows) * plan.epochs / len(passes))]
-    close_ups, validation_close_ups = (
-        sequences.close_ups(split, words, plan.window // 4, rng) for split in (train, validation)
-    )
-    for _ in range(plan.again):
-        rng.shuffle(close_ups)
-        windows += sequences.packed(close_ups, plan.window)
-    if not windows or not validation_windows:
-        raise UsageError(f"{export} has too little text for a window of {plan.window} tokens: enqueue more traces")
-    taught = sum(int((labels >= 0).sum()) for _, labels in windows)
-    say(
-        f"{len(texts):,} traces, {words.get_vocab_size():,} words, {len(windows):,} windows of {plan.window}: "
-        f"{len(windows) * plan.window:,} tokens, {taught:,} of them taught"
-    )
+    plan, words = data.plan, data.tokenizer
     torch.manual_seed(plan.seed)
-    model = LlamaForCausalLM(llama_config(words, plan))
-    say(f"{model.num_parameters():,} parameters, {len(windows) // plan.batch:,} steps")
-    if plan.close_ups and close_ups:
-        first = trainer(model, plan, folder, close_ups, validation_close_ups, words, plan.batch * 4, plan.close_ups)
-        first.train()
-        loss = first.evaluate()["eval_loss"] if validation_close_ups else "none"
-        say(f"{len(close_ups):,} close-ups, validation loss: {loss}")
-    last = trainer(model, plan, folder, windows, validation_windows, words, plan.batch, 1)
-    last.train()
-    measures = {"loss": float(last.evaluate()["eval_loss"])}
+    model = LlamaForCausalLM(llama_config(words, plan)).to(DEVICE)
+    say(f"{model.num_parameters():,} parameters")
+    chance = np.random.default_rng(plan.seed)
+    train(model, batches(data.close_ups, plan.batch * 4, chance), plan, say)
+    measures = measured(model, data)
+    say(f"after the close-ups: {measures}")
+    train(model, [data.windows[at : at + plan.batch] for at in range(0, len(data.windows), plan.batch)], plan, say)
+    measures = measured(model, data)
     write(model, words, plan, folder)
     return measures
 
 
-def trainer(
-    model: LlamaForCausalLM,
-    plan: Plan,
-    folder: Path,
-    train: Sequence[TokenSequence],
-    validation: Sequence[TokenSequence],
-    words: Tokenizer,
-    batch: int,
-    epochs: int,
-) -> Trainer:
-    """A trainer for token sequences, which are padded to the longest of a step."""
-    return Trainer(
-        model=model,
-        args=TrainingArguments(
-            **trainer_options(folder, batch, epochs, plan.rate, plan.seed),
-            per_device_eval_batch_size=batch,
-            warmup_steps=0.05,
-            weight_decay=0.1,
-            adam_beta2=0.95,
-            bf16=torch.cuda.is_available(),  # see TunePlan.bf16
-            use_cpu=not torch.cuda.is_available(),
-            logging_steps=20,
-        ),
-        train_dataset=rows(train),
-        eval_dataset=rows(validation),
-        data_collator=DataCollatorForSeq2Seq(wrapped(words, plan), label_pad_token_id=IGNORED),
-    )
+def batches(some: Sequence[TokenSequence], count: int, chance: np.random.Generator) -> list[Sequence[TokenSequence]]:
+    """Sequences of similar lengths in each batch, so that little is padded; the batches in a random order."""
+    order = sorted(chance.permutation(len(some)).tolist(), key=lambda number: len(some[number][0]))
+    parts = [[some[number] for number in order[at : at + count]] for at in range(0, len(order), count)]
+    return [parts[number] for number in chance.permutation(len(parts))]
 
 
-def rows(windows: Sequence[TokenSequence]) -> list[dict[str, Any]]:
-    """Token sequences as the trainer reads them."""
-    return [
-        {"input_ids": ids.tolist(), "labels": labels.tolist(), "attention_mask": [1] * len(ids)}
-        for ids, labels in windows
+def train(
+    model: LlamaForCausalLM, steps: Sequence[Sequence[TokenSequence]], plan: Plan, say: Callable[[str], None]
+) -> None:
+    """One pass over the batches, by Muon for the layers' matrices (Jordan et al. 2024), and AdamW for all else."""
+    matrices: list[torch.nn.Parameter] = []
+    rest: list[torch.nn.Parameter] = []
+    for name, weight in model.named_parameters():
+        (matrices if weight.ndim == 2 and "layers." in name else rest).append(weight)
+    optimizers: list[torch.optim.Optimizer] = [
+        torch.optim.Muon(matrices, lr=plan.muon, weight_decay=plan.decay, momentum=0.95)
+        if plan.muon
+        else torch.optim.AdamW(matrices, lr=plan.rate, betas=(0.9, 0.95), weight_decay=plan.decay),
+        torch.optim.AdamW(rest, lr=plan.rate, betas=(0.9, 0.95), weight_decay=0.0),
     ]
+    warm = max(1, round(WARM_UP * len(steps)))
+
+    def factor(step: int) -> float:
+        return min((step + 1) / warm, 0.5 * (1 + math.cos(math.pi * max(0, step - warm) / max(1, len(steps) - warm))))
+
+    schedules = [torch.optim.lr_scheduler.LambdaLR(optimizer, factor) for optimizer in optimizers]
+    model.train()
+    total, counted, began = torch.zeros((), device=DEVICE), 0, time.monotonic()
+    for number, batch in enumerate(steps, 1):
+        total += (loss := losses(model, batch)[0]).detach()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        for schedule in schedules:
+            schedule.step()
+        counted += 1
+        if counted == REPORTED or number == len(steps):
+            say(f"step {number:,} of {len(steps):,}, {time.monotonic() - began:.0f} s: {float(total) / counted:.4f}")
+            total.zero_()
+            counted = 0
+
+
+def losses(model: LlamaForCausalLM, batch: Sequence[TokenSequence]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The taught tokens' mean loss in nats; these tokens; whether each is the likeliest. Shapes (), (n,), (n,)."""
+    length = max(len(ids) for ids, _ in batch)
+    ids = filled([ids for ids, _ in batch], length, 0)
+    labels = filled([labels for _, labels in batch], length, IGNORED)[:, 1:]
+    with torch.autocast(DEVICE.type, torch.bfloat16, enabled=DEVICE.type == "cuda"):  # see TunePlan.bf16
+        states = model.model(input_ids=ids).last_hidden_state[:, :-1]
+        logits = model.lm_head(states[labels != IGNORED])  # of these positions only, which are a third
+    wanted = labels[labels != IGNORED]
+    return torch.nn.functional.cross_entropy(logits.float(), wanted), wanted, logits.argmax(-1) == wanted
+
+
+def filled(rows: Sequence[Ids], length: int, empty: int) -> torch.Tensor:
+    """Rows of one length, shape (rows, length)."""
+    padded = [np.pad(row, (0, length - len(row)), constant_values=empty) for row in rows]
+    return torch.from_numpy(np.stack(padded)).to(DEVICE, torch.long)
+
+
+def measured(model: LlamaForCausalLM, data: Prepared) -> dict[str, float]:
+    """See `pretrain`."""
+    model.eval()
+    with torch.no_grad():
+        return {"loss": mean_loss(model, data.validation)} | {
+            task: right_digits(model, data, number) for number, task in enumerate(data.plan.drills)
+        }
+
+
+def mean_loss(model: LlamaForCausalLM, windows: Sequence[TokenSequence]) -> float:
+    """The mean loss of all taught tokens in nats."""
+    total, count = 0.0, 0
+    for window in windows:
+        loss, wanted, _ = losses(model, [window])
+        if len(wanted):
+            total, count = total + float(loss) * len(wanted), count + len(wanted)
+    return total / count
+
+
+def right_digits(model: LlamaForCausalLM, data: Prepared, task: int) -> float:
+    """The share of a task's ticks in which each digit is the likeliest token, given the right text before it."""
+    words = data.tokenizer
+    digits = [number for number in range(words.get_vocab_size()) if words.decode([number]).strip().isdigit()]
+    right = 0
+    for tick in data.asked[task * ASKED : (task + 1) * ASKED]:
+        _, wanted, hits = losses(model, [tick])
+        right += bool(hits[torch.isin(wanted, torch.tensor(digits, device=DEVICE))].all())
+    return right / ASKED
 
 
 def llama_config(words: Tokenizer, plan: Plan) -> LlamaConfig:
@@ -177,29 +176,14 @@ def wrapped(words: Tokenizer, plan: Plan) -> PreTrainedTokenizerFast:
 def write(model: LlamaForCausalLM, words: Tokenizer, plan: Plan, folder: Path) -> None:
     """Write weights, tokenizer and the plan."""
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     model.half().save_pretrained(folder)
     wrapped(words, plan).save_pretrained(folder)
     shutil.copy(WEIGHTS / chat_template.FILE, folder)  # the tokenizer leaves out the instruction in this form only
-    (folder / "training.json").write_text(json.dumps(asdict(plan), indent=1) + "\n")
-
-
-def read_texts(export: Path) -> list[str]:
-    """The traces of a `text` export. Raises UsageError if it is not one."""
-    files = sorted((export / "data").glob("*.parquet"))
-    if not files:
-        raise UsageError(f"{export} is not an export: make one with `weavegen export --format text --out {export}`")
-    try:
-        return [text for file in files for text in pq.read_table(file, columns=["text"])["text"].to_pylist()]
-    except KeyError:
-        raise UsageError(f"{export} has no column `text`: export with `--format text`") from None
+    about = {"tasks": sorted(plan.drills)} | asdict(plan)  # nano tells clients the tasks
+    (folder / "training.json").write_text(json.dumps(about, indent=1) + "\n")
 
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    try:
-        plan = Plan(**json.loads(sys.argv[3])) if len(sys.argv) > 3 else Plan()
-        measures = pretrain(Path(sys.argv[1]), Path(sys.argv[2]), plan, lambda line: logging.warning("%s", line))
-    except UsageError as error:
-        sys.exit(str(error))
-    sys.stdout.write(json.dumps(measures) + "\n")
+    found = pretrain(load(Path(sys.argv[1])), Path(sys.argv[2]), lambda line: logging.warning("%s", line))
+    sys.stdout.write(json.dumps(found) + "\n")

@@ -38,8 +38,13 @@ class Piece:
     type: BlockType
 
 
-def pieces(blocks: Iterable[Block], tokenizer: Tokenizer, chance: random.Random) -> Iterator[Piece]:
-    """The tokens of a trace's blocks. Leave out the pinned blocks: a small model's window can't hold them."""
+def pieces(
+    blocks: Iterable[Block], tokenizer: Tokenizer, chance: random.Random, queries: bool = True
+) -> Iterator[Piece]:
+    """The tokens of a trace's blocks. Leave out the pinned blocks: a small model's window can't hold them.
+
+    `queries`: whether the model learns to write the blocks' queries.
+    """
     for block in blocks:
         shown = with_one_question(block, chance)
         rendered = render_block(shown)
@@ -48,7 +53,7 @@ def pieces(blocks: Iterable[Block], tokenizer: Tokenizer, chance: random.Random)
         encoded = tokenizer.encode(rendered, add_special_tokens=False)
         ids = np.array(encoded.ids, np.int32)
         taught = np.zeros(len(ids), bool)
-        for start, end in spans(shown, rendered):
+        for start, end in spans(shown, rendered, queries):
             taught |= np.array([start <= first and last <= end for first, last in encoded.offsets])
         yield Piece(ids, np.where(taught, ids, IGNORED).astype(np.int32), block.type)
 
@@ -72,12 +77,12 @@ def worth_imitating(block: Block) -> bool:
     return yes >= MIN_YES
 
 
-def spans(block: Block, rendered: str) -> Iterator[tuple[int, int]]:
+def spans(block: Block, rendered: str, queries: bool) -> Iterator[tuple[int, int]]:
     """The parts [start, end) of a block's text that the model learns to write.
 
     Answers always; a body only if it is worth imitating, with its end: the question below or the block's footer.
     """
-    if block.bm25_query is not None:
+    if block.bm25_query is not None and queries:
         start = rendered.index("#bm25_query ") + len("#bm25_query ")
         yield start, rendered.index("\n", start) + 1
     if worth_imitating(block) and block.body:
@@ -175,7 +180,23 @@ def windows(
             tick -= 1
 
 
-def read(traces: Iterable[Iterable[Block]], tokenizer: Tokenizer, seed: int) -> list[list[Piece]]:
-    """The tokens of traces, block by block."""
+def joined(pieces: Sequence[Piece], tokenizer: Tokenizer, length: int) -> TokenSequence:
+    """The begin token, then as many of the last tokens as a window of `length` holds."""
+    begin = np.array([tokenizer.token_to_id(BEGIN)], np.int32)
+    ids = np.concatenate([piece.ids for piece in pieces])[1 - length :]
+    labels = np.concatenate([piece.labels for piece in pieces])[1 - length :]
+    return np.concatenate([begin, ids]), np.concatenate([[IGNORED], labels]).astype(np.int32)
+
+
+def read(
+    traces: Iterable[Iterable[Block]], tokenizer: Tokenizer, seed: int, window: int, queries: bool = True
+) -> list[list[Piece]]:
+    """The tokens of traces, block by block. For `queries` see `pieces`.
+
+    Blocks of more than half a window are left out: a prompt with one is cut behind it.
+    """
     chance = random.Random(seed)
-    return [list(pieces(blocks, tokenizer, chance)) for blocks in traces]
+    return [
+        [piece for piece in pieces(blocks, tokenizer, chance, queries) if len(piece.ids) <= window // 2]
+        for blocks in traces
+    ]

@@ -7,56 +7,17 @@ import pytest
 from tokenizers import Tokenizer
 
 from pretraining import sequences, tokenizer
+from tests.support.game_traces import ORIENT, SIMPLE, action, block, tick, trace
 from tests.support.rendering import render_trace
 from tests.support.templates import MISTRAL
 from weavegen.errors import UsageError
 from weavegen.evaluator.rubrics import WILL_RUN
-from weavegen.kernel import context, prompts
+from weavegen.kernel import context
 from weavegen.kernel.context import PINNED, question_suffix
 from weavegen.kernel.steps import Prompt
-from weavegen.trace.blocks import Block, BlockType, Label
+from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import parse_trace, render_block
 from weavegen.training.plan import IGNORED
-
-ORIENT = prompts.questions(BlockType.ORIENTATION)[0]
-SIMPLE = prompts.questions(BlockType.ACTION)[0]
-
-
-def block(type: BlockType, index: int, body: str, **more: object) -> Block:
-    written = {BlockType.ORIENTATION, BlockType.ACTION}
-    values = {"subagent": "main", "timestamp": 1795328753.8, "time_remaining": 21583.4} | more
-    size = 768 if type in written else None
-    return Block(type=type, body=body, index=index, block_size=size, **values)  # type: ignore[arg-type]
-
-
-def action(index: int, cell: int, *, ran: bool | None = True, yes: float = 0.9, compiles: bool = True) -> Block:
-    name = f"action_take_cell_{cell}"
-    body = f'def {name}(self):\n    return move({cell})\n\nself.add_action("Take", {name})'
-    label = Label(SIMPLE, yes >= 0.5, max(yes, 1 - yes))
-    return block(BlockType.ACTION, index, body, ran=ran, label=label, compiles=compiles)
-
-
-def tick(first: int, cell: int, **how: object) -> list[Block]:
-    return [
-        block(BlockType.TASK_REMINDER, first, "Problem map:\n- main: in progress"),
-        block(BlockType.OBSERVATION, first + 1, f"0 | 1 | {cell}", title="Board"),
-        block(
-            BlockType.ORIENTATION,
-            first + 2,
-            f'"""\nI take cell {cell}.\n"""',
-            bm25_query="+cell take",
-            label=Label(ORIENT, True, 0.97),
-            tick_start=first,
-            working_directory="/app",
-        ),
-        action(first + 3, cell, **how),  # type: ignore[arg-type]
-        block(BlockType.OUTCOME, first + 4, f"Outcome:\naction | Take | {cell}"),
-    ]
-
-
-def trace(ticks: int = 12) -> str:
-    start = [block(BlockType.GENESIS, 0, "# genesis"), block(BlockType.BOOTSTRAP, 1, "# bootstrap", ran=True)]
-    return render_trace(start + [one for number in range(ticks) for one in tick(2 + 5 * number, number % 9)])
 
 
 def blocks() -> list[str]:
@@ -138,7 +99,7 @@ def test_an_executed_action_sometimes_has_only_one_question(words: Tokenizer) ->
 
 
 def test_close_ups_are_orientations_after_their_observations(words: Tokenizer) -> None:
-    traces = sequences.read([parse_trace(trace(ticks=3))[PINNED:]], words, 1)
+    traces = sequences.read([parse_trace(trace(ticks=3))[PINNED:]], words, 1, 1024)
     found = sequences.close_ups(traces, words, 256, random.Random(1))
     shown = sorted(words.decode(list(ids)) for ids, _ in found)
     assert len(shown) == 3
@@ -152,7 +113,7 @@ def test_close_ups_are_orientations_after_their_observations(words: Tokenizer) -
 
 def test_windows_teach_every_block_once_with_its_context(words: Tokenizer) -> None:
     chance = random.Random(3)
-    traces = sequences.read([parse_trace(trace())[PINNED:] for _ in range(20)], words, 1)
+    traces = sequences.read([parse_trace(trace())[PINNED:] for _ in range(20)], words, 1, 1024)
     length = 3 * max(sum(len(piece.ids) for piece in traces[0][start : start + 5]) for start in range(0, 50, 5))
     found = list(sequences.windows(traces, words, length, chance))
     assert all(len(ids) == len(labels) == length for ids, labels in found)
@@ -174,3 +135,14 @@ def test_packed_sequences_are_complete_and_follow_each_other() -> None:
     taught = [labels.tolist() for _, labels in sequences.packed(found, 8)]
     assert taught == [[-number for number in row] for row in ids]
     assert list(sequences.packed(found, 2)) == []
+
+
+def test_blocks_that_fill_half_a_window_are_left_out_and_a_window_keeps_its_end(words: Tokenizer) -> None:
+    ticks = parse_trace(trace(ticks=1))[PINNED:]
+    longest = max(len(piece.ids) for piece in sequences.pieces(ticks, words, random.Random(1)))
+    [read] = sequences.read([ticks], words, 1, 2 * longest - 2)
+    assert len(read) == len(ticks) - 1
+    ids, labels = sequences.joined(read, words, 10)
+    assert len(ids) == len(labels) == 10
+    assert ids[0] == words.token_to_id("<s>")
+    assert ids[1:].tolist() == np.concatenate([piece.ids for piece in read])[-9:].tolist()
