@@ -1,6 +1,7 @@
 """Serves models with nano over vLLM's routes."""
 
 import asyncio
+import json
 import secrets
 from functools import partial
 from pathlib import Path
@@ -25,8 +26,20 @@ LENGTH = 131_072
 """Maximum tokens of a prompt. A prompt longer than the model's window is cut (kernel/window.py)."""
 SLOTS = 256
 CACHE_TOKENS = 65_536
+TRAINING = "training.json"
+"""How `pretraining` trained a model, in the model's folder."""
+TASKS = "weavegen_tasks"
+"""In a model's entry of `/v1/models`: see `read_tasks`."""
 
 _read_adapter = msgspec.json.Decoder(protocol.AdapterRequest).decode
+
+
+def read_tasks(folder: Path) -> list[str]:
+    """The bootstraps that a model was trained on, and nothing else; none where that is unknown."""
+    try:
+        return list(json.loads((folder / TRAINING).read_text())["tasks"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return []
 
 
 class NanoApi(http.Api):
@@ -49,6 +62,7 @@ class NanoApi(http.Api):
         self.engine = self._start(model)
         self._engines = {self.model: self.engine}
         self._roots: dict[str, str] = {}
+        self._tasks = read_tasks(folder)
 
     def routes(self) -> list[Route]:
         return [
@@ -88,8 +102,8 @@ class NanoApi(http.Api):
         return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
 
     def cards(self) -> list[dict[str, Any]]:
-        [own] = super().cards()
-        loaded = ({"id": name, "root": root, "parent": self.model} for name, root in self._roots.items())
+        [own] = (card | {TASKS: self._tasks} for card in super().cards())
+        loaded = ({"id": name, "root": root, "parent": self.model, TASKS: []} for name, root in self._roots.items())
         return [own, *(own | adapter for adapter in loaded)]
 
     def encode(self, text: str, *, special: bool) -> list[int]:

@@ -1,5 +1,6 @@
 """Two models in one installation: one writes, the other answers the yes/no questions."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ import pyarrow.parquet
 import pytest
 from tokenizers import Tokenizer
 
-from tests.support import TICTACTOE
+from tests.support import ROOT, TICTACTOE
 from tests.support.installation import Installation, installed
 from tests.support.nano_model import make_tokenizer
 from tests.support.nano_server import serving
@@ -48,6 +49,14 @@ def test_every_prompt_says_which_model_read_it(installation: Installation, job: 
     ]
     homes = installation.sql("select distinct server from traces where job_id = :job", job=job)
     assert len(homes) == 1  # the prefix of a trace stays with the server that writes it
+
+
+def test_whoever_enqueues_is_told_what_a_small_model_was_trained_on(installation: Installation) -> None:
+    for file, warned in ((ROOT / "bootstraps" / "zombie_survival.py", True), (TICTACTOE, False)):
+        done = installation.cli("enqueue", file, "--model", "weavegen-nano", "--json")
+        assert done.returncode == 0, done.stderr
+        assert ("writes nonsense in other tasks, such as zombie_survival" in done.stderr) is warned
+        installation.json("cancel", json.loads(done.stdout)["job"])
 
 
 def test_scores_come_from_the_evaluator(installation: Installation, job: int) -> None:

@@ -1,6 +1,7 @@
 """Commands that create and end jobs: enqueue, run, cancel; and check, which tries a bootstrap file."""
 
 import dataclasses
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -18,6 +19,8 @@ from weavegen.kernel.settings import MOST, check_json
 from weavegen.kernel.steps import Executed, Failure, Op
 from weavegen.store import campaigns, reports, traces
 from weavegen.text import parse_size
+
+log = logging.getLogger(__name__)
 
 Param = Annotated[
     list[str] | None,
@@ -165,7 +168,7 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
     if "researcher" in models:
         own = settings.setdefault("delegates", {}).setdefault("research", {})
         own.setdefault("model", models["researcher"])
-    enqueueing.check_services(
+    writers = enqueueing.check_services(
         configuration.load(),
         writer,
         job.agent,
@@ -173,6 +176,12 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
         researcher=models.get("researcher"),
         workers=workers,
     )
+    known = {task for one in writers for task in one.tasks}
+    if known and (others := {order.name.removesuffix(".py") for order in orders} - known):
+        log.warning(
+            "the model was trained on nothing but %s, and writes nonsense in other tasks, such as %s: use a server of "
+            "your own, or `weavegen up --model sim`", ", ".join(sorted(known)), min(others),
+        )  # fmt: skip
     if job.correction is not None:
         # The values are copied into the settings: a later fit must not change running jobs or replays.
         with reading() as conn:

@@ -23,7 +23,7 @@ from weavegen.kernel.settings import Settings, check_json, renamed
 from weavegen.kernel.settings import settings as read_settings
 from weavegen.linting.lint import syntax_error
 from weavegen.pool.client import ModelClient
-from weavegen.pool.served import serving
+from weavegen.pool.served import ServedModel, serving
 from weavegen.sandbox import images, starting_files
 from weavegen.sandbox import packages as box_packages
 from weavegen.sandbox.environment import dry_run
@@ -292,10 +292,11 @@ def check_services(
     evaluator: str | None = None,
     researcher: str | None = None,
     workers: bool = False,
-) -> None:
-    """Raise UsageError unless database, broker and model servers answer, and with `workers` also the workers.
+) -> list[ServedModel]:
+    """The model as each of its servers lists it; none for agents that need none.
 
-    A server that has only a chat API can serve neither an agent that needs logprobs nor its evaluator.
+    Raises UsageError unless database, broker and model servers answer, and with `workers` also the workers. A server
+    that has only a chat API can serve neither an agent that needs logprobs nor its evaluator.
     """
     postgres.check(config)
     redis.check(config)
@@ -303,17 +304,17 @@ def check_services(
         schema.check(conn)
         members = pool_members.members(conn, config)
     if agent in WITHOUT_MODEL:
-        return
+        return []
     members.require()
-    scoring = serving(members.keys, model)
-    if evaluator is not None:
-        scoring |= serving(members.keys, evaluator)
+    writers = serving(members.keys, model)
+    scoring = {*writers, *(serving(members.keys, evaluator) if evaluator is not None else ())}
     if researcher is not None:
         serving(members.keys, researcher)
     if agent in LOGPROBS:
         require_completions({url: members.keys[url] for url in scoring})
     if workers and not fleet.serves(config):
         raise UsageError("no worker answers: start them with `weavegen up`")
+    return list(writers.values())
 
 
 def require_completions(keys: Mapping[str, str]) -> None:

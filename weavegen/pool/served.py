@@ -19,6 +19,8 @@ class ServedModel(msgspec.Struct, frozen=True):
     """Maximum tokens of a prompt and its continuation together; None if the server does not say."""
     parent: str | None = None
     """For an adapter: the model that it adapts."""
+    tasks: tuple[str, ...] = msgspec.field(default=(), name="weavegen_tasks")
+    """Bootstraps that a small model was trained on, and nothing else; empty: unknown, as on other servers."""
 
 
 class _Models(msgspec.Struct):
@@ -65,16 +67,16 @@ def pick_model(name: str | None, models: Sequence[ServedModel], url: str) -> Ser
     raise UsageError(f"{url} has no model {name!r}: it has {names}")
 
 
-def serving(keys: Mapping[str, str], model: str | None) -> dict[str, str]:
-    """Return the servers that serve a model, with its name by URL. Raises UsageError if no server can be used.
+def serving(keys: Mapping[str, str], model: str | None) -> dict[str, ServedModel]:
+    """Return the servers that serve a model, as they list it, by URL. Raises UsageError if no server can be used.
 
     Some servers may be unreachable, and with `model` some may serve others. `keys`: API keys by URL.
     """
-    found, away, others = dict[str, str](), [], []
+    found, away, others = dict[str, ServedModel](), [], []
     for url, key in keys.items():
         http = Http(key, 10.0)
         try:
-            found[url] = pick_model(model, list_models(url, http), url).id
+            found[url] = pick_model(model, list_models(url, http), url)
         except (TransientError, ModelError) as error:
             away.append(f"{url} ({error})")
         except UsageError as error:
@@ -86,8 +88,8 @@ def serving(keys: Mapping[str, str], model: str | None) -> dict[str, str]:
             f"no usable model server at {', '.join(away)}: start one (`vllm serve MODEL`, or `weavegen sim` "
             "for a simulation) or set OPENAI_BASE_URL to where one is"
         )
-    if len(set(found.values())) > 1:
-        serve = ", ".join(f"{name} at {url}" for url, name in found.items())
+    if len({one.id for one in found.values()}) > 1:
+        serve = ", ".join(f"{one.id} at {url}" for url, one in found.items())
         raise UsageError(f"the pool serves several models: give one with --model ({serve})")
     return found
 
