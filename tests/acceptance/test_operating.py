@@ -15,6 +15,7 @@ import pytest
 
 from tests.support import ROOT, TICTACTOE
 from tests.support.installation import Installation, kill
+from tests.support.waiting import until
 from weavegen.cli import jobs as jobs_cli
 from weavegen.cli import operate
 from weavegen.database import Statement
@@ -311,6 +312,19 @@ def test_a_job_continues_after_down_and_up(up: Installation) -> None:
     assert up.cli("up").returncode == 0
     up.wait(job)
     assert up.sql("select distinct status from traces where job_id = :job", job=job) == [("ended",)]
+
+
+def test_traces_that_are_cancelled_after_down_leave_nothing_on_the_disk(up: Installation) -> None:
+    """`down` ends their environments, so that nothing is open that the end of the trace would close."""
+    job = play(up, ticks=50)
+    half_way(up, job)
+    traces = {str(trace) for (trace,) in up.sql("select id from traces where job_id = :job", job=job)}
+    assert up.cli("down").returncode == 0
+    assert traces <= {path.name for path in up.config.workspaces.iterdir()}
+    up.json("cancel", str(job))
+    assert up.cli("up").returncode == 0
+    until(lambda: not any(up.config.workspaces.iterdir()), "empty workspaces")
+    assert up.json("audit", "--job", str(job))["damage"] == 0
 
 
 def test_down_and_up_in_the_middle_change_nothing(up: Installation, undisturbed: list[tuple[Any, ...]]) -> None:

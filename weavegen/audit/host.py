@@ -47,7 +47,7 @@ class Host:
 def look(config: Config) -> Host:
     """Find the environments' processes, sockets, logs and workspaces of this installation."""
     paused = config.database_url is None and processes.find(config, fleet.BEAT) is None
-    return Host(config.lease, paused, find_processes(config), find_files(config))
+    return Host(config.lease, paused, find_processes(config), client.find_files(config))
 
 
 def find_processes(config: Config) -> dict[int, set[int]]:
@@ -71,17 +71,6 @@ def folder_of(process: psutil.Process) -> str:
         return str(process.cwd())
     except (psutil.Error, OSError):
         return ""
-
-
-def find_files(config: Config) -> dict[int, list[str]]:
-    """Sockets, logs and workspaces by trace."""
-    by_trace: defaultdict[int, list[str]] = defaultdict(list)
-    patterns = ((config.runtime, "env-*"), (config.logs, "environment-*.log"), (config.workspaces, "*"))
-    for folder, pattern in patterns:
-        for path in sorted(folder.glob(pattern)):
-            if (number := path.stem.rpartition("-")[2]).isdecimal():
-                by_trace[int(number)].append(str(path))
-    return dict(by_trace)
 
 
 def lives(worker: str, claimed: float) -> bool:

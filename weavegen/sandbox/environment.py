@@ -12,6 +12,7 @@ import os
 import shutil
 import socket
 import tempfile
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -258,6 +259,17 @@ def running(config: Config) -> list[Environment]:
     numbers = [path.stem.removeprefix("env-") for path in private(config.runtime).glob("env-*.json")]
     environments = [Environment.find(config, int(number)) for number in numbers if number.isdecimal()]
     return [environment for environment in environments if environment is not None]
+
+
+def find_files(config: Config) -> dict[int, list[str]]:
+    """Sockets, logs and workspaces on this host, by trace."""
+    by_trace: defaultdict[int, list[str]] = defaultdict(list)
+    patterns = ((config.runtime, "env-*"), (config.logs, "environment-*.log"), (config.workspaces, "*"))
+    for folder, pattern in patterns:
+        for path in sorted(folder.glob(pattern)):
+            if (number := path.stem.rpartition("-")[2]).isdecimal():
+                by_trace[int(number)].append(str(path))
+    return dict(by_trace)
 
 
 def remove(config: Config, trace_id: int) -> None:

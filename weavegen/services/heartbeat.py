@@ -1,4 +1,4 @@
-"""What every Celery worker does every few seconds: report itself, look after the supervisor, end with its home."""
+"""What each Celery worker does every few seconds: report, look after the supervisor, tidy up, end with its home."""
 
 import logging
 import os
@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 import psycopg
 
-from weavegen import folders
+from weavegen import folders, sql
 from weavegen.config import Config, shown_settings
 from weavegen.errors import UsageError
+from weavegen.sandbox import environment as environments
 from weavegen.services import fleet, processes
 from weavegen.store import urls, workers
 from weavegen.store.session import unpooled
@@ -65,8 +66,22 @@ class Heartbeat:
             return
         with self.database.begin() as conn:
             workers.report(conn, self.process, self.node, self.queues, shown_settings(self.config))
+        if "execute" in self.queues:
+            self.clean()
         supervisor = processes.registered(self.config).get(processes.SUPERVISOR)
         if supervisor is not None and not processes.alive(supervisor):
             with folders.locked(fleet.lock_path(self.config), timeout=0.0):
                 log.warning("the supervisor has ended: it is started again")
                 fleet.start_supervisor(self.config)
+
+    def clean(self) -> None:
+        """Remove what traces that are over have on this host. Raises psycopg.Error.
+
+        As a rule their end did that (engine/worker.py), but `down` and a lost host forget environments, and a worker
+        that was killed may have started one that it did not record.
+        """
+        found = list(environments.find_files(self.config))
+        with self.database.connect() as conn:
+            over = sql.run(conn, "store/over_without_environment", traces=found, host=self.config.host).scalars()
+        for trace in over:
+            environments.remove(self.config, trace)
