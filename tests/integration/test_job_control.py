@@ -1,10 +1,12 @@
 """Control of jobs with a real PostgreSQL: pause, drain, retune, retry; and data that a newer version wrote."""
 
+import threading
 from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
 
+from tests.support.waiting import until
 from tests.support.worker import Worker, enqueue, scalar
 from weavegen import sql
 from weavegen.cli import display
@@ -44,6 +46,19 @@ def claimed(worker: Worker, message: Message) -> Claimed:
     held = worker.claim(message.step_id)
     assert held is not None
     return held
+
+
+def test_a_trace_that_is_cancelled_while_it_starts_stays_cancelled(db: Database) -> None:
+    job, worker, started = enqueue(db, 2, ticks=1), Worker(db), list[Message]()
+    starting = threading.Thread(target=lambda: started.extend(worker.engine.start_queued()))
+    with db.begin() as conn:
+        assert traces.cancel(conn, job)
+        starting.start()
+        waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+        until(lambda: scalar(db, waits) == 1, "the transaction that starts traces")
+    starting.join(30)
+    assert started == []
+    assert scalar(db, "select bool_and(status = 'cancelled') from traces")
 
 
 def test_a_paused_job_starts_no_step_and_resumes_at_once(db: Database) -> None:

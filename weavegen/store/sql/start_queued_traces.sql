@@ -15,6 +15,6 @@ first as (
   ) t
 )
 update traces t set status = 'running', started_at = clock_timestamp() from jobs j
-where j.id = t.job_id
+where j.id = t.job_id and t.status = 'queued'  -- again: another transaction may just have cancelled it
   and t.id in (select id from first order by turn, id limit greatest(0, (select n from free)))
 returning t.id, j.revision, j.paused_seconds
