@@ -66,13 +66,13 @@ class Heartbeat:
             return
         with self.database.begin() as conn:
             workers.report(conn, self.process, self.node, self.queues, shown_settings(self.config))
-        if "execute" in self.queues:
-            self.clean()
         supervisor = processes.registered(self.config).get(processes.SUPERVISOR)
         if supervisor is not None and not processes.alive(supervisor):
             with folders.locked(fleet.lock_path(self.config), timeout=0.0):
                 log.warning("the supervisor has ended: it is started again")
                 fleet.start_supervisor(self.config)
+        if "execute" in self.queues:
+            self.clean()
 
     def clean(self) -> None:
         """Remove what traces that are over have on this host. Raises psycopg.Error.
