@@ -25,7 +25,7 @@ from pretraining.sequences import Ids, TokenSequence
 from pretraining.tokenizer import BEGIN
 from weavegen import chat_template
 from weavegen.training.plan import IGNORED
-from weavegen_nano import WEIGHTS
+from weavegen_nano import TRAINING, WEIGHTS
 from weavegen_nano.texts import END
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -180,7 +180,7 @@ def write(model: LlamaForCausalLM, words: Tokenizer, plan: Plan, folder: Path) -
     wrapped(words, plan).save_pretrained(folder)
     shutil.copy(WEIGHTS / chat_template.FILE, folder)  # the tokenizer leaves out the instruction in this form only
     about = {"tasks": sorted(plan.drills)} | asdict(plan)  # nano tells clients the tasks
-    (folder / "training.json").write_text(json.dumps(about, indent=1) + "\n")
+    (folder / TRAINING).write_text(json.dumps(about, indent=1) + "\n")
 
 
 if __name__ == "__main__":

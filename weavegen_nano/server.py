@@ -16,7 +16,7 @@ from starlette.routing import Route
 from weavegen import chat_template
 from weavegen.errors import UsageError
 from weavegen.kernel.window import cut
-from weavegen_nano import SERVER, http, protocol
+from weavegen_nano import SERVER, TRAINING, http, protocol
 from weavegen_nano.counters import MetricsPage
 from weavegen_nano.engine import Continuation, Engine, Order, Sampling
 from weavegen_nano.llama import ADAPTER_CONFIG, Llama
@@ -26,8 +26,6 @@ LENGTH = 131_072
 """Maximum tokens of a prompt. A prompt longer than the model's window is cut (kernel/window.py)."""
 SLOTS = 256
 CACHE_TOKENS = 65_536
-TRAINING = "training.json"
-"""How `pretraining` trained a model, in the model's folder."""
 TASKS = "weavegen_tasks"
 """In a model's entry of `/v1/models`: see `read_tasks`."""
 
