@@ -104,6 +104,7 @@ def test_many_ticks_are_on_pages(page: Page, corpus: Database) -> None:
     page.goto(f"/compare/traces?a={a}&b={b}&diff=1")
     for first in (0, 4, 8):
         expect(page.locator(".compared h2").first).to_contain_text(f"Tick {first} ")
+        page.wait_for_load_state()  # Keys are listened to by a deferred script.
         page.keyboard.press("n")
     expect(page.locator(".compared")).to_have_count(3)
     expect(page).to_have_url(re.compile("diff=1$"))

@@ -112,6 +112,7 @@ def test_from_the_front_page_to_a_candidates_differences(page: Page, corpus: Dat
     for key, seen in (("Enter", "Traces"), ("Enter", "Trace "), ("c", "Block "), ("d", "Block ")):
         page.keyboard.press(key)
         expect(page.get_by_role("heading", name=re.compile(f"^{seen}")).first).to_be_visible()
+        page.wait_for_load_state()  # Keys are listened to by a deferred script.
     expect(page.get_by_role("button", name="Differences", pressed=True)).to_be_visible()
 
 

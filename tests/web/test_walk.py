@@ -74,6 +74,7 @@ def test_a_walk(
     trace = int(worst.inner_text())
     worst.click()
     expect(screen.locator(".block").first).to_be_visible()
+    screen.wait_for_load_state()  # Keys are listened to by a deferred script.
     screen.keyboard.press("e")
     failed = screen.locator(".block.current")
     expect(failed).to_have_class(re.compile("went-wrong|error"))
