@@ -15,7 +15,7 @@ import msgspec
 from weavegen.errors import JournalMismatch, RolloutError
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.steps import STEP_KINDS, Append, Effect, Ended, Step, SubagentDone
-from weavegen.trace.blocks import SUCCESSORS, Block, BlockType, Label
+from weavegen.trace.blocks import SUCCESSORS, Block, BlockType, Draft, Label
 from weavegen.trace.render import normalise_body, one_line
 
 Program = Generator[Step | tuple[Step, ...], Any, Ended]
@@ -196,22 +196,15 @@ def record(draft: Append, cursor: Cursor) -> Block:
     if last is not None and draft.type not in SUCCESSORS[last]:
         raise ValueError(f"a block of type {draft.type} may not follow one of type {last}")
     timestamp = draft.began if draft.began is not None else cursor.now
+    values = {name: getattr(draft, name) for name in Draft.__struct_fields__}
+    lines = {name: one_line(values[name]) for name in ("bm25_query", "title", "working_directory") if values[name]}
     return Block(
-        type=draft.type,
-        body=normalise_body(draft.type, draft.body),
+        **values | lines | {"body": normalise_body(draft.type, draft.body)},
         subagent=one_line(start.subagent),
         index=index,
         timestamp=timestamp,
         time_remaining=round(start.deadline - timestamp, 6),
-        block_size=draft.block_size,
-        bm25_query=None if draft.bm25_query is None else one_line(draft.bm25_query),
-        title=None if draft.title is None else one_line(draft.title),
-        tick_start=draft.tick_start,
-        working_directory=None if draft.working_directory is None else one_line(draft.working_directory),
-        compiles=draft.compiles,
         label=draw_label(draft.question, draft.yes, derive_seed(start.seed_and_lag(index)[0], "label", index)),
-        ran=draft.ran,
-        tags=draft.tags,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from weavegen.trace.blocks import FULL_BLOCK, BlockType
+from weavegen.trace.blocks import FULL_BLOCK, BlockType, Draft
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -485,23 +485,14 @@ WAITS = tuple(kind for kind, step in STEP_KINDS.items() if step.queue is None)
 # ------------------------------------------------------------------------------------------- effects
 
 
-class Append(Value, frozen=True, kw_only=True):
+class Append(Draft, frozen=True, kw_only=True):
     """Record a block. Its index, timestamp and drawn label are set when it is recorded."""
 
-    type: BlockType
-    body: str
     began: float | None = None
     """When its writing began: the time in the header that the model read. None: now."""
-    block_size: int | None = None
-    bm25_query: str | None = None
-    title: str | None = None
-    tick_start: int | None = None
-    working_directory: str | None = None
-    compiles: bool = True
     question: str | None = None
     yes: float | None = None
     """Probability of yes with which the label is drawn."""
-    ran: bool | None = None
     exception: str | None = None
     """Class of the exception, where the block did not run without errors."""
     candidate: tuple[int, int] | None = None
@@ -514,7 +505,6 @@ class Append(Value, frozen=True, kw_only=True):
     """Ordinal of the Execute step that ran it."""
     tried: bool | None = None
     """Whether it ran without errors when it was tried."""
-    tags: tuple[str, ...] = ()
 
 
 class Reward(Value, frozen=True, kw_only=True):

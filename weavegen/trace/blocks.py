@@ -119,18 +119,11 @@ class Label(msgspec.Struct, frozen=True):
     """Probability of the drawn answer, 0 to 1, rounded to five digits. The trace shows it as a percentage."""
 
 
-class Block(msgspec.Struct, frozen=True, kw_only=True):
-    """A recorded block. `render.render_block` renders it, `render.parse_trace` parses it."""
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """What a block has before it is recorded."""
 
     type: BlockType
     body: str
-    """Normalised by `render.normalise_body`, so that it parses back unchanged."""
-    subagent: str = "main"
-    index: int
-    timestamp: float
-    """When the writing of the block began, in seconds since the epoch."""
-    time_remaining: float
-    """Seconds of the subagent's time budget that remain at `timestamp`."""
     block_size: int | None = None
     """Token limit, if the model wrote the block."""
     bm25_query: str | None = None
@@ -141,10 +134,24 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     working_directory: str | None = None
     compiles: bool = True
     """False: the body is not legal Python. It is rendered as comments, so that the trace still compiles."""
-    label: Label | None = None
     ran: bool | None = None
     """Whether it ran without errors. None: it was not executed."""
     tags: tuple[str, ...] = ()
+
+
+class Block(Draft, frozen=True, kw_only=True):
+    """A recorded block. `render.render_block` renders it, `render.parse_trace` parses it.
+
+    Its texts are normalised (`render.normalise_body`, `render.one_line`), so that they parse back unchanged.
+    """
+
+    subagent: str = "main"
+    index: int
+    timestamp: float
+    """When the writing of the block began, in seconds since the epoch."""
+    time_remaining: float
+    """Seconds of the subagent's time budget that remain at `timestamp`."""
+    label: Label | None = None
 
 
 PLAIN_COLUMNS = tuple(name for name in Block.__struct_fields__ if name not in ("type", "label", "tags"))
