@@ -54,9 +54,7 @@ QUERY_SECONDS = 600.0
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 N = Annotated[int, typer.Option("-n", "--count", help="Number of traces of each file.")]
 Seed = Annotated[int | None, typer.Option(help="Random seed: with an equal seed and server the traces are equal.")]
-User = Annotated[
-    str | None, typer.Option(help="Your name in the records. Default: WEAVEGEN_USER, else the login name.")
-]
+User = Annotated[str | None, typer.Option(help="Your name in records. Default: WEAVEGEN_USER, else the login name.")]
 
 
 @dataclass(frozen=True)

@@ -163,17 +163,12 @@ SHOWN_LINES = 3
 @command()
 def search(
     query: Annotated[
-        str,
-        typer.Argument(
-            help="Words. +word: a hit has at least one of these; -word: no hit has it; type:NAME: a block type."
-        ),
+        str, typer.Argument(help="Words. +word: a hit has one of these; -word: no hit has it; type:NAME: a block type.")
     ],
     trace: Annotated[int | None, typer.Option(help="Search only this trace.")] = None,
     job: Annotated[int | None, typer.Option(help="Search only the traces of this job.")] = None,
     examples: Annotated[bool, typer.Option("--examples", help="Search only the examples.")] = False,
-    type: Annotated[
-        str | None, typer.Option(help="Search only blocks of this type.", autocompletion=block_types)
-    ] = None,
+    type: Annotated[str | None, typer.Option(help="Only blocks of this type.", autocompletion=block_types)] = None,
     n: Annotated[int, typer.Option("-n", min=1, max=10_000, help="Maximal number of hits.")] = 10,
     min_score: Annotated[float, typer.Option(help="Leave out hits with a lower BM25 score.")] = 0.0,
     before: Annotated[
@@ -246,9 +241,7 @@ def reindex() -> Result:
 
 @command()
 def refresh(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[VIEW]...", help="Views. Default: all materialised views.")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[VIEW]...", help="Default: all materialised.")] = None,
     json: bool = False,
 ) -> Result:
     """Recompute the materialised views from the tables. Queries of these views do not wait meanwhile.

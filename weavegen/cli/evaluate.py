@@ -28,16 +28,10 @@ def evaluate(
         str | None,
         typer.Argument(help="A model name of the pool, or a folder that its servers can load. Default: its model."),
     ] = None,
-    file: Annotated[
-        list[str] | None, typer.Option(help="A bootstrap file; repeatable. Default: tictactoe.py and sums.py.")
-    ] = None,
-    n: Annotated[
-        int, typer.Option("-n", "--count", min=1, help="Traces of each file, for each of the two evaluation jobs.")
-    ] = 32,
+    file: Annotated[list[str] | None, typer.Option(help="Repeatable. Default: tictactoe.py and sums.py.")] = None,
+    n: Annotated[int, typer.Option("-n", "--count", min=1, help="Traces of each file in each of the two jobs.")] = 32,
     ticks: Annotated[int | None, typer.Option(min=1, help=f"Ticks per trace. Default: {DEFAULT_TICKS}.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="The jobs' random seed. Default: one that is kept for evaluation.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The jobs' random seed. Default: one kept for evaluation.")] = None,
     param: Param = None,
     set_: Set = None,
 ) -> Result:

@@ -26,9 +26,7 @@ class ExportOptions:
     """The options of an export besides its format. Each field is an option of the command line."""
 
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write. It must not exist.")] = None
-    where: Annotated[str | None, typer.Option(help="An SQL condition over the format's view. Default: all rows.")] = (
-        None
-    )
+    where: Annotated[str | None, typer.Option(help="An SQL condition over the format's view.")] = None
     split: Annotated[
         str, typer.Option(help="Shares of the traces: train=0.95,test=0.05. Each trace is in one split only.")
     ] = "train=1"
@@ -88,9 +86,7 @@ def export(
     ] = None,
     options: ExportOptions,
     seconds: Annotated[float, typer.Option(min=0.1, help="Time limit of the condition.")] = QUERY_SECONDS,
-    list_: Annotated[
-        bool, typer.Option("--list", help="List the formats, or with --format the columns of one.")
-    ] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the formats; with --format, its columns.")] = False,
     dry_run: Annotated[bool, typer.Option(help="Only print how many rows and traces match.")] = False,
     push_to_hub: Annotated[
         str | None,

@@ -50,16 +50,10 @@ def improve(
     training: Training,
     to: Annotated[Path, typer.Option("--out", "-o", help="The loop's folder. The same command again goes on there.")],
     rounds: Annotated[int, typer.Option(min=1, max=MOST_ROUNDS - 1, help="Rounds at most.")] = 5,
-    patience: Annotated[
-        int, typer.Option(min=1, help="Stop after so many rounds in a row without a new best model.")
-    ] = 3,
+    patience: Annotated[int, typer.Option(min=1, help="Stop after so many rounds without a new best model.")] = 3,
     n: Annotated[int, typer.Option("-n", "--count", min=1, help="Traces of each file in a round.")] = 64,
-    held_out: Annotated[
-        int, typer.Option(min=1, help="Traces of each file in each of the two jobs of an evaluation.")
-    ] = 64,
-    ticks: Annotated[
-        int | None, typer.Option(min=1, help=f"Ticks per trace. Default: {evaluate.DEFAULT_TICKS}.")
-    ] = None,
+    held_out: Annotated[int, typer.Option(min=1, help="Traces of each file in each of an evaluation's jobs.")] = 64,
+    ticks: Annotated[int | None, typer.Option(min=1, help=f"Per trace. Default: {evaluate.DEFAULT_TICKS}.")] = None,
     param: Param = None,
     set_: Set = None,
     set_writing: Annotated[
@@ -123,9 +117,7 @@ def begun(folder: Path, order: Order) -> Iterator[Loop]:
             loop = Loop(name=f"improve-{secrets.token_hex(3)}", order=order)
             state.save(folder, loop)
         if other := state.differences(loop.order, order):
-            raise UsageError(
-                f"{folder} was begun with other values of {', '.join(other)}: give those, or another --out"
-            )
+            raise UsageError(f"{folder} was begun with another {', '.join(other)}: give that, or another --out")
         yield loop
 
 

@@ -108,9 +108,7 @@ class JobOptions:
     ] = None
     harbor: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="FOLDER", help="A Harbor task, or a folder of such tasks; repeatable. See docs/harbor.md."
-        ),
+        typer.Option(metavar="FOLDER", help="A Harbor task, or a folder of them; repeatable. See docs/harbor.md."),
     ] = None
     image: Base = None
     timeout_multiplier: Timeouts = 1.0

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 @command()
 def metrics(
-    listen: Annotated[
-        int | None, typer.Option(min=1, max=65535, metavar="PORT", help="Serve the figures on this port.")
-    ] = None,
+    listen: Annotated[int | None, typer.Option(min=1, max=65535, metavar="PORT", help="Serve on this port.")] = None,
     host: Annotated[str, typer.Option(help="With --listen: the address to listen on.")] = "127.0.0.1",
     json: bool = False,
 ) -> None:
@@ -77,9 +75,7 @@ POLL_SECONDS = 2.0
 @command()
 def spans(
     job: Annotated[int | None, typer.Option(help="Send only ticks of this job.")] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Go on and send new ticks as they end, until Ctrl-C.")
-    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with ticks as they end, until Ctrl-C.")] = False,
     hours: Annotated[
         float | None,
         typer.Option(min=0, help="Begin so many hours ago. Default: all ticks; with --follow only new ticks."),

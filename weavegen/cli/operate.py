@@ -34,9 +34,7 @@ WHERE_SECONDS = 60.0
 @command()
 def retry(
     job: Annotated[int | None, typer.Option(help="Retry only traces of this job.")] = None,
-    where: Annotated[
-        str | None, typer.Option(help="An SQL condition over the table traces. Default: all that failed.")
-    ] = None,
+    where: Annotated[str | None, typer.Option(help="An SQL condition over traces. Default: all that failed.")] = None,
     cancelled: Annotated[bool, typer.Option(help="Retry cancelled traces instead of failed ones.")] = False,
     new_seed: Annotated[
         bool, typer.Option(help="Give them new seeds. With its old seed, a trace may fail again in the same way.")
@@ -117,9 +115,7 @@ def retune(
     job: Annotated[int, typer.Argument(help="The job's number.", autocompletion=job_numbers)],
     values: Annotated[
         list[str],
-        typer.Argument(
-            metavar="KEY=VALUE...", help="Settings as for enqueue --set; TYPE.KEY=VALUE: for one block type."
-        ),
+        typer.Argument(metavar="KEY=VALUE...", help="As for enqueue --set; TYPE.KEY=VALUE: for one block type."),
     ],
 ) -> Result:
     """Change the settings of a job, which may be running.

@@ -85,9 +85,7 @@ def server_values(
 @command(group=pool)
 def add(
     url: Url,
-    owner: Annotated[
-        str | None, typer.Option(help="Who lends it. Default: WEAVEGEN_USER, else the login name.")
-    ] = None,
+    owner: Annotated[str | None, typer.Option(help="Who lends it. Default: WEAVEGEN_USER or the login name.")] = None,
 ) -> Result:
     """Lend a model server to the pool. Workers use it within seconds, and some running traces move to it.
 
@@ -157,9 +155,7 @@ def remove(url: Url) -> Result:
 @command(group=pool)
 def load(
     name: Annotated[str, typer.Argument(help="The name under which jobs ask for it: --model NAME.")],
-    folder: Annotated[
-        Path, typer.Argument(help="A LoRA adapter in PEFT's format, at a path that all servers can read.")
-    ],
+    folder: Annotated[Path, typer.Argument(help="A LoRA adapter in PEFT's format, where all servers can read it.")],
 ) -> Result:
     """Load an adapter into all servers of the pool, which serve it beside their model without interruption.
 
@@ -238,9 +234,7 @@ def members() -> Mapping[str, str]:
     return pool.keys
 
 
-nano = typer.Typer(
-    no_args_is_help=True, help="Serve a small language model on the CPU through vLLM's API (docs/nano.md)."
-)
+nano = typer.Typer(no_args_is_help=True, help="Serve a small model on the CPU through vLLM's API (docs/nano.md).")
 app.add_typer(nano, name="nano")
 
 

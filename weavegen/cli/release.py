@@ -37,19 +37,14 @@ def release(
     format: Annotated[str, typer.Option("--format", "-f", help="A format of `weavegen export --list`.")] = "text",
     options: ExportOptions,
     near_duplicates: Annotated[
-        float,
-        typer.Option(
-            min=0.0, max=1.0, help="Remove a row whose similarity to a better row is at least this; 0: keep all."
-        ),
+        float, typer.Option(min=0.0, max=1.0, help="Similarity to a better row at which a row is removed; 0: none.")
     ] = 0.8,
     list_: Annotated[bool, typer.Option("--list", help="List the releases.")] = False,
     verify: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Compare a folder with the release. The exit code is 1 if they differ."),
     ] = None,
-    rebuild: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the release again, from the rows that it had.")
-    ] = None,
+    rebuild: Annotated[Path | None, typer.Option(metavar="DIR", help="Write a release again, from its rows.")] = None,
 ) -> Result:
     """Write an export that stays the same: the database keeps the keys of its rows and a hash of each file.
 

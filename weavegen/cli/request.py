@@ -116,12 +116,8 @@ def parts(request: Any) -> Iterator[RenderableType]:
 def update(
     number: Number,
     objective: Annotated[str | None, typer.Option("--objective", "-o", help="Replaces the objective.")] = None,
-    requirement: Annotated[
-        Texts, typer.Option("--requirement", "-r", help="Replaces all requirements; repeatable.")
-    ] = None,
-    constraint: Annotated[
-        Texts, typer.Option("--constraint", "-c", help="Replaces all constraints; repeatable.")
-    ] = None,
+    requirement: Annotated[Texts, typer.Option("--requirement", "-r", help="Replaces all; repeatable.")] = None,
+    constraint: Annotated[Texts, typer.Option("--constraint", "-c", help="Replaces all; repeatable.")] = None,
     reason: Reason = None,
 ) -> Result:
     """Change a request that is not over. The agent reads the change at its next stage or turn.

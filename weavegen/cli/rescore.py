@@ -44,9 +44,7 @@ VIEWS: dict[Over, tuple[str, str]] = {
 class CampaignOptions:
     """What a new campaign asks. Each field is an option of the command line."""
 
-    rubric: Annotated[
-        Path | None, typer.Option(help="A TOML file with the questions; docs/rubric.toml is an example.")
-    ] = None
+    rubric: Annotated[Path | None, typer.Option(help="A TOML file of questions, such as docs/rubric.toml.")] = None
     where: Annotated[
         str | None,
         typer.Option(help="An SQL condition over the view corpus, or corpus_candidates with --over candidates."),
@@ -174,9 +172,7 @@ def watch(conn: Connection, name: str, *, stderr: bool) -> Any:
 
 @command()
 def calibrate(
-    campaign: Annotated[
-        str | None, typer.Option(help="Use the answers of this campaign. Default: the scores of the ticks.")
-    ] = None,
+    campaign: Annotated[str | None, typer.Option(help="A campaign's answers. Default: scores of the ticks.")] = None,
     where: Annotated[str | None, typer.Option(help="An SQL condition over the view calibration_pairs.")] = None,
     bearing: Annotated[
         bool, typer.Option(help="Include questions that the outcome answers only in part; see docs/rescoring.md.")

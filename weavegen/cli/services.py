@@ -64,15 +64,9 @@ def up(
             "on the CPU (docs/servers.md).",
         ),
     ] = None,
-    tensor_parallel: Annotated[
-        int, typer.Option(help="With --vllm: GPUs that each server shares its weights over.")
-    ] = 1,
-    gpus: Annotated[
-        str | None, typer.Option(help="With --vllm: the GPUs to use, such as 0,1,2,3. Default: all.")
-    ] = None,
-    vllm_options: Annotated[
-        str, typer.Option(help='With --vllm: further options of vLLM, such as "--max-model-len 16384".')
-    ] = "",
+    tensor_parallel: Annotated[int, typer.Option(help="With --vllm: GPUs that share the weights of a server.")] = 1,
+    gpus: Annotated[str | None, typer.Option(help="With --vllm: GPUs to use, such as 0,1,2,3. Default: all.")] = None,
+    vllm_options: Annotated[str, typer.Option(help='Further options of vLLM, such as "--max-model-len 16384".')] = "",
     threads: Annotated[
         int, typer.Option(help="Requests to the model at the same time; at least the number of running traces is best.")
     ] = 256,

@@ -33,9 +33,7 @@ class Training:
 
     method: Annotated[
         list[str] | None,
-        typer.Option(
-            help="sft, dpo, kto, text or trajectories; repeatable: the methods run one after the other. Default: sft."
-        ),
+        typer.Option(help="sft, dpo, kto, text or trajectories; repeatable: run one after the other. Default: sft."),
     ] = None
     lora: Annotated[int, typer.Option(min=0, help="Rank of a LoRA adapter; 0: train all weights.")] = 0
     norms: Annotated[
@@ -58,9 +56,7 @@ class Training:
     rate: Annotated[
         float | None, typer.Option(min=0, help="Learning rate. Default: one for models with billions of parameters.")
     ] = None
-    most: Annotated[int, typer.Option(min=1, help="Maximal number of rows of an export, drawn at random.")] = (
-        TunePlan.most
-    )
+    most: Annotated[int, typer.Option(min=1, help="Rows of an export at most, drawn at random.")] = TunePlan.most
     bf16_weights: Annotated[
         bool, typer.Option("--bf16", help="Load the weights as bfloat16: half the memory, fewer digits.")
     ] = False
@@ -70,15 +66,9 @@ class Training:
     gradient_checkpointing: Annotated[
         bool, typer.Option("--gradient-checkpointing", help="Less memory for long windows, more time.")
     ] = False
-    merge: Annotated[
-        bool, typer.Option("--merge", help="With --lora: write the weights with the adapter added to them.")
-    ] = False
-    multiple_of: Annotated[int, typer.Option(min=1, help="Pad examples to a multiple of so many tokens.")] = (
-        TunePlan.multiple_of
-    )
-    min_margin: Annotated[
-        float | None, typer.Option(min=0, help="dpo: as in `weavegen export`. 0 takes near-ties too.")
-    ] = None
+    merge: Annotated[bool, typer.Option("--merge", help="With --lora: add the adapter to the weights.")] = False
+    multiple_of: Annotated[int, typer.Option(min=1, help="Pad to a multiple of so many tokens.")] = TunePlan.multiple_of
+    min_margin: Annotated[float | None, typer.Option(min=0, help="dpo: as for export; 0 takes near-ties too.")] = None
     seed: Annotated[int, typer.Option(help="Random seed of the training.")] = TunePlan.seed
     launch: Annotated[
         str | None,

@@ -16,9 +16,7 @@ PORT = 8991
 @command()
 def serve(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0: any free port.")] = PORT,
-    host: Annotated[
-        str, typer.Option(help="The address to listen on; 0.0.0.0: all addresses of this machine.")
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all of this machine.")] = "127.0.0.1",
     json: bool = False,
 ) -> None:
     """Serve the viewer: jobs, traces, rejected candidates, timelines, search and plots in a browser.
@@ -58,9 +56,7 @@ def serve(
 @command()
 def report(
     job: Annotated[int, typer.Argument(help="A job's number. The job may still run.", autocompletion=job_numbers)],
-    file: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="The page's file. Default: report-JOB.html.")
-    ] = None,
+    file: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: report-JOB.html.")] = None,
     gpus: Annotated[int, typer.Option(min=1, help="GPUs of each model server, for the cost in GPU seconds.")] = 1,
     refresh: Annotated[
         bool, typer.Option("--refresh/--as-is", help="Refresh outdated views first, or use them as they are.")

@@ -46,9 +46,7 @@ UNKNOWN = "—"
 
 @command()
 def watch(
-    job: Annotated[
-        int | None, typer.Argument(help="A job's number. Default: the latest job.", autocompletion=job_numbers)
-    ] = None,
+    job: Annotated[int | None, typer.Argument(help="Default: the latest job.", autocompletion=job_numbers)] = None,
     json: bool = False,
 ) -> None:
     """Show a job as it runs: its traces, rates, errors, and estimated end. The exit code is 1 if a trace failed.
@@ -69,9 +67,7 @@ def follow(job_id: int, json: bool = False) -> int:
         return show(job_id, json)
     except KeyboardInterrupt:
         name = display.command()
-        sys.stderr.write(
-            f"job {job_id} goes on: `{name} watch {job_id}` shows it again, `{name} cancel {job_id}` ends it\n"
-        )
+        sys.stderr.write(f"job {job_id} goes on: `{name} watch {job_id}` shows it, `{name} cancel {job_id}` ends it\n")
         return 130
 
 
@@ -96,9 +92,7 @@ def database_errors() -> Iterator[None]:
         yield
     except psycopg.OperationalError as error:
         reason = " ".join(str(error).split())[:300]
-        raise WeavegenError(
-            f"the database does not answer any more ({reason}): `{display.command()} up` starts it"
-        ) from None
+        raise WeavegenError(f"the database no longer answers ({reason}): `{display.command()} up` starts it") from None
 
 
 @dataclass(frozen=True)

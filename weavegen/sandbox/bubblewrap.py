@@ -229,9 +229,7 @@ def require_bubblewrap() -> None:
     if missing := [tool for tool in tools if shutil.which(tool) is None]:
         raise UsageError(f"{' and '.join(missing)} not found: install bubblewrap and util-linux, {otherwise}")
     if (filter_ := program()) is None:
-        raise UsageError(
-            f"there is no filter of system calls for {platform.machine()}: use x86_64 or aarch64, {otherwise}"
-        )
+        raise UsageError(f"no filter of system calls for {platform.machine()}: use x86_64 or aarch64, {otherwise}")
     with contextlib.ExitStack() as stack:
         seccomp = readable(filter_, stack)
         command = ["bwrap", *([] if os.getuid() == 0 else ["--unshare-user"])]

@@ -309,7 +309,7 @@ def _wait_for_orphans(config: Config) -> None:
     if orphans:
         pids = ", ".join(str(process.pid) for process in orphans)
         raise UsageError(
-            f"services of a removed {config.home} still run (processes {pids}): run `weavegen down`, then `up`"
+            f"services of the removed {config.home} run (processes {pids}): run `weavegen down`, then `up`"
         )
 
 

@@ -119,7 +119,7 @@ def ask_user(now: Stage, question: str) -> Part[dict[str, Any]]:
         return dialogue.failed("nobody can be asked: decide yourself, and say so in the result")
     if now.state.questions >= MAX_USER_QUESTIONS:
         return dialogue.failed(
-            f"the user was asked {MAX_USER_QUESTIONS} times: decide yourself, and say so in the result"
+            f"the user was asked {MAX_USER_QUESTIONS} times: decide yourself and say so in the result"
         )
     if not question.strip():
         return dialogue.failed("the question is empty")

@@ -58,9 +58,7 @@ def freeze(
     if threshold is not None and format.key != ("trace_id",) and not releases.text_columns(format.key):
         raise UsageError(f"rows of the format {format.name} can't be compared: give --near-duplicates 0")
     if threshold is not None and not MIN_THRESHOLD <= threshold <= MAX_THRESHOLD:
-        raise UsageError(
-            f"--near-duplicates {threshold}: give 0, or a similarity from {MIN_THRESHOLD} to {MAX_THRESHOLD}"
-        )
+        raise UsageError(f"--near-duplicates {threshold}: give 0, or {MIN_THRESHOLD} to {MAX_THRESHOLD}")
     releases.require_free(conn, name)
     check_free(order.out)
     with contextlib.ExitStack() as stack:
@@ -77,9 +75,7 @@ def freeze(
         removed_keys = {duplicate.key for duplicate in removed}
         kept = subset(key for key in closed if key not in removed_keys)
         if not kept.count:
-            raise UsageError(
-                f"{matching.count} rows of the view {format.view} match, none in a trace that is over: nothing to do"
-            )
+            raise UsageError(f"{matching.count} rows of {format.view} match, none in a trace that is over")
         kept.left_out.update(matching.left_out)
         facts = collect_facts(conn, order, config, threshold, removed, kept)
         facts["rows"] = {
