@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.worker import enqueue, scalar
+from weavegen.cli import plan
 from weavegen.database import Database, Statement
 from weavegen.errors import UsageError
 from weavegen.store import reports
@@ -131,3 +132,54 @@ def test_losses_of_a_job(db: Database) -> None:
             lock.execute(Statement("lock table blocks in access exclusive mode"))
             assert reports.troubles(conn, read(db, job), seconds=0.05) == Troubles(None, None, None)
         assert reports.troubles(conn, read(db, job)).raised == 2
+
+
+def test_rates_of_a_job(db: Database) -> None:
+    job = enqueue(db, 5)
+    ids = {
+        number: scalar(db, "select id from traces where job_id = :job and number = :n", job=job, n=number)
+        for number in range(1, 5)
+    }
+
+    def rates() -> dict[str, float]:
+        with db.connect() as conn:
+            found, _ = plan.rates_of_job(conn, job)
+        assert {one.source for one in found.values()} == {f"job {job}: 3 traces"}
+        return {name: one.value for name, one in found.items()}
+
+    with pytest.raises(UsageError, match="has no block of a model yet"):
+        rates()
+    states = {
+        1: ("ended", 5_000, 10, 100),
+        2: ("failed", 1_000, 6, 50),
+        3: ("cancelled", 9, 9, 1_000),
+        4: ("running", 2_000, 4, 25),
+    }
+    for number, (status, bytes, blocks, tokens) in states.items():
+        run(db, job, number, status=status, bytes=bytes, blocks=blocks)
+        plant(db, ids[number], 0, ran=True, tokens=tokens, claims=1, copied=False)
+    # The failed trace costs tokens and blocks, and nothing of it is kept. The cancelled one does not count.
+    known = {
+        "sampled_per_kept": (200 + 100 + 50) / (100 + 25),
+        "bytes_per_kept_token": 7_000 / 125,
+        "bytes_per_block": 7_000 / 20,
+        "blocks_per_trace": (10 + 6) / 2,
+        "steps_per_block": 3 / 20,
+    }
+    assert rates() == pytest.approx(known)
+    # What the model read is in the prompts of steps. A server need not report what it had in its cache.
+    steps = [scalar(db, "select min(id) from steps where trace_id = :id", id=ids[number]) for number in (1, 2)]
+    for step, trace, tokens, cached in ((steps[0], 1, 700, 600), (steps[1], 2, 350, None)):
+        do(
+            db,
+            "insert into prompts (step_id, trace_id, server, first_block, tokens, cached)"
+            " values (:step, :trace, 'x', 0, :tokens, :cached)",
+            step=step, trace=ids[trace], tokens=tokens, cached=cached,
+        )  # fmt: skip
+    known |= {"requests_per_block": 2 / 20, "prompt_tokens_per_sampled": 1_050 / 350, "cached_share": 600 / 700}
+    assert rates() == pytest.approx(known)
+    # Blocks that a fork copied are another trace's. A small database says nothing about the bytes of a block.
+    run(db, job, 1, status="ended", fork_of=ids[2], fork_at=3, blocks=13, bytes=6_000, shared_bytes=1_000)
+    assert rates() == pytest.approx(known | {"sampled_per_kept": 350 / 25, "bytes_per_kept_token": 7_000 / 25})
+    run(db, job, 1, status="ended", blocks=2_000)
+    assert 100 < rates()["database_per_block"] < 10_000

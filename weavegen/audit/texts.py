@@ -143,10 +143,8 @@ class TraceCheck:
         evaluations: defaultdict[int, list[Evaluated]] = defaultdict(list)
         for row in self.rows("evaluations"):
             error = None if row.error is None else Failure(type="", message="", traceback="", stage="evaluation")
-            marks = {"protected": row.protected, "cause": row.cause}
-            evaluations[row.tick].append(
-                Evaluated(title=row.title, scope="task", value=row.value, error=error, **marks)
-            )
+            more = {"protected": row.protected, "cause": row.cause}
+            evaluations[row.tick].append(Evaluated(title=row.title, scope="task", value=row.value, error=error, **more))
         for number, blocks in self.recorded.items():
             if number in self.ticks:
                 self.check_reward(self.ticks[number], blocks, evaluations[number])

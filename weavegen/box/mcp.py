@@ -177,9 +177,7 @@ def listing(tools: list[Any], room: int = MAX_CHARS) -> dict[str, str]:
     ]
     text = json.dumps(kept, ensure_ascii=False).encode("utf-8", "replace").decode()
     if len(text) > room:
-        return {
-            "error": f"the schemas of its {len(kept)} tools have {len(text):,} characters: there is room for {room:,}"
-        }
+        return {"error": f"schemas of its {len(kept)} tools have {len(text):,} characters: there is room for {room:,}"}
     return {"tools": text}
 
 

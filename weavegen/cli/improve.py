@@ -228,13 +228,11 @@ class Driver:
         """
         job, name = self.loop.rounds[0].jobs["unaided"], f"{self.loop.name} round {round.number}: judge"
         with writing() as conn:
-            blocks = [block for block, _ in judged(conn, job)]
-            if blocks and not any(row.name == name for row in campaigns.rows(conn)):
+            ids = [block for block, _ in judged(conn, job)]
+            if ids and not any(row.name == name for row in campaigns.rows(conn)):
                 rubric, where = parse(f'[questions]\naction = ["{WILL_RUN}"]\n'), f"job_id = {job}"
-                campaigns.create(
-                    conn, name, rubric, "blocks", blocks, condition=where, model=model, version=__version__
-                )
-        if not blocks:
+                campaigns.create(conn, name, rubric, "blocks", ids, condition=where, model=model, version=__version__)
+        if not ids:
             return None
         with reading() as conn:
             rescore.watch(conn, name, stderr=True)

@@ -59,14 +59,12 @@ def retry(
         matching, ids = jobs.retry(
             conn, [int(row[0]) for row in rows], [status], job_id=job, new_seed=new_seed, dry_run=dry_run
         )
-        inactive = {row.id: row.state for row in sql.run(conn, "store/not_active_jobs", traces=ids)}
+        idle = {row.id: row.state for row in sql.run(conn, "store/not_active_jobs", traces=ids)}
     left_out = matching - len(ids)
     action = "would be queued" if dry_run else "queued once more"
     because = f", {left_out} of them left out (a retry of them is open or has ended)" if left_out else ""
     lines = [f"{matching} {status} traces match{because}: {len(ids)} {action}"]
-    lines += [
-        f"job {number} is {state}: they start after  weavegen resume {number}" for number, state in inactive.items()
-    ]
+    lines += [f"job {number} is {state}: they start after  weavegen resume {number}" for number, state in idle.items()]
     return Result({"matching": matching, "retried": ids, "dry_run": dry_run}, lines)
 
 

@@ -308,9 +308,7 @@ def _wait_for_orphans(config: Config) -> None:
     orphans = processes.wait(processes.orphans(config), ORPHAN_SECONDS)
     if orphans:
         pids = ", ".join(str(process.pid) for process in orphans)
-        raise UsageError(
-            f"services of the removed {config.home} run (processes {pids}): run `weavegen down`, then `up`"
-        )
+        raise UsageError(f"services of a removed {config.home} run (processes {pids}): run `weavegen down`, then `up`")
 
 
 def _database(config: Config) -> Part:

@@ -118,9 +118,7 @@ def ask_user(now: Stage, question: str) -> Part[dict[str, Any]]:
     if now.task.request is None:
         return dialogue.failed("nobody can be asked: decide yourself, and say so in the result")
     if now.state.questions >= MAX_USER_QUESTIONS:
-        return dialogue.failed(
-            f"the user was asked {MAX_USER_QUESTIONS} times: decide yourself and say so in the result"
-        )
+        return dialogue.failed(f"the user was asked {MAX_USER_QUESTIONS} times: decide yourself, and say so")
     if not question.strip():
         return dialogue.failed("the question is empty")
     now.state.questions += 1
