@@ -266,9 +266,7 @@ app.add_typer(examples, name="examples")
 
 @command(group=examples)
 def load(
-    paths: Annotated[
-        list[Path] | None, typer.Argument(help="TOML files, or folders of them. Default: the project's examples.")
-    ] = None,
+    paths: Annotated[list[Path] | None, typer.Argument(help="TOML files or folders. Default: the project's.")] = None,
 ) -> Result:
     """Load examples. Those that are already loaded stay unchanged.
 

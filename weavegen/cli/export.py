@@ -27,16 +27,12 @@ class ExportOptions:
 
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write. It must not exist.")] = None
     where: Annotated[str | None, typer.Option(help="An SQL condition over the format's view.")] = None
-    split: Annotated[
-        str, typer.Option(help="Shares of the traces: train=0.95,test=0.05. Each trace is in one split only.")
-    ] = "train=1"
+    split: Annotated[str, typer.Option(help="Shares of the traces, such as train=0.95,test=0.05.")] = "train=1"
     limit: Annotated[int | None, typer.Option(min=1, help="Take only the first so many rows of the view.")] = None
     context: Annotated[
         int | None, typer.Option(min=1, help="Format text: cut traces between blocks into pieces of at most N tokens.")
     ] = None
-    context_bytes: Annotated[
-        int | None, typer.Option(min=1, help="As --context, but in bytes, for traces without token counts.")
-    ] = None
+    context_bytes: Annotated[int | None, typer.Option(min=1, help="As --context, but in bytes.")] = None
     per_block: Annotated[
         int | None,
         typer.Option(min=1, help="dpo: at most N pairs of a block; kto: at most N candidates of each label."),
@@ -92,9 +88,7 @@ def export(
         str | None,
         typer.Option(metavar="OWNER/NAME", help="Also upload the folder to this dataset of the hub, with HF_TOKEN."),
     ] = None,
-    public: Annotated[
-        bool, typer.Option("--public", help="Let everybody read the dataset of --push-to-hub, if it is created.")
-    ] = False,
+    public: Annotated[bool, typer.Option("--public", help="--push-to-hub creates a public dataset.")] = False,
 ) -> Result:
     """Write the corpus, or a part of it, as a folder that trainers read.
 

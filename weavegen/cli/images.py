@@ -28,9 +28,7 @@ Base = Annotated[
         "folder; repeatable.",
     ),
 ]
-Timeouts = Annotated[
-    float, typer.Option(min=0.01, max=1000, help="Multiply the time limits of Harbor tasks, those of builds included.")
-]
+Timeouts = Annotated[float, typer.Option(min=0.01, max=1000, help="Multiply time limits of Harbor tasks and builds.")]
 
 
 @command("list", group=images)

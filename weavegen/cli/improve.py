@@ -61,9 +61,7 @@ def improve(
         typer.Option(help="As --set, but only for the traces that are learnt from: search=execute; repeatable."),
     ] = None,
     where: Where = None,
-    all_traces: Annotated[
-        bool, typer.Option("--all-traces", help="sft: imitate blocks of all traces, not only of those that succeeded.")
-    ] = False,
+    all_traces: Annotated[bool, typer.Option("--all-traces", help="sft: imitate traces that failed too.")] = False,
     serve: Annotated[
         str | None,
         typer.Option(

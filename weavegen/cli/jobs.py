@@ -69,16 +69,12 @@ Agent = Literal["weave", "planning", "react", "research", "funsearch", "toolsmit
 class JobOptions:
     """The options of a job. Each field is an option of the command line."""
 
-    files: Annotated[
-        list[str] | None, typer.Argument(help="Bootstrap files or task files, or patterns such as 'bootstraps/*.py'.")
-    ] = None
+    files: Annotated[list[str] | None, typer.Argument(help="Bootstraps or tasks, such as 'bootstraps/*.py'.")] = None
     n: N = 1
     ticks: Annotated[int | None, typer.Option(help="End a trace after so many ticks.")] = None
     until: Annotated[str | None, typer.Option(help="End a trace at this size, such as 500k or 2M bytes.")] = None
     seed: Seed = None
-    from_: Annotated[
-        str | None, typer.Option("--from", help="A JSONL file with bootstrap or task, n, params and seed per row.")
-    ] = None
+    from_: Annotated[str | None, typer.Option("--from", help="JSONL with bootstrap or task, n, params, seed.")] = None
     param: Param = None
     set_: Set = None
     model: Annotated[
@@ -103,9 +99,7 @@ class JobOptions:
     user: User = None
     agent: Annotated[Agent, typer.Option(help="The agent that writes the traces; see docs/agents.md.")] = "weave"
     task: Annotated[list[str] | None, typer.Option(help="A task as text, for agents that take one; repeatable.")] = None
-    documents: Annotated[
-        str | None, typer.Option(metavar="DIR", help="A folder of texts that the job's research agents may read.")
-    ] = None
+    documents: Annotated[str | None, typer.Option(metavar="DIR", help="Texts that research agents may read.")] = None
     harbor: Annotated[
         list[str] | None,
         typer.Option(metavar="FOLDER", help="A Harbor task, or a folder of them; repeatable. See docs/harbor.md."),

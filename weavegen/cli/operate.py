@@ -23,9 +23,7 @@ from weavegen.store.states import JobState, TraceStatus
 from weavegen.store.urls import parts
 from weavegen.version import __version__
 
-OneJob = Annotated[
-    int | None, typer.Argument(help="A job's number. Default: all jobs that are not over.", autocompletion=job_numbers)
-]
+OneJob = Annotated[int | None, typer.Argument(help="Default: all jobs that are not over.", autocompletion=job_numbers)]
 File = Annotated[Path, typer.Argument(help="The backup's file.")]
 WHERE_SECONDS = 60.0
 """Time limit for the condition of `retry`."""
@@ -36,9 +34,7 @@ def retry(
     job: Annotated[int | None, typer.Option(help="Retry only traces of this job.")] = None,
     where: Annotated[str | None, typer.Option(help="An SQL condition over traces. Default: all that failed.")] = None,
     cancelled: Annotated[bool, typer.Option(help="Retry cancelled traces instead of failed ones.")] = False,
-    new_seed: Annotated[
-        bool, typer.Option(help="Give them new seeds. With its old seed, a trace may fail again in the same way.")
-    ] = False,
+    new_seed: Annotated[bool, typer.Option(help="New seeds: with its old one, a trace may fail again.")] = False,
     dry_run: Annotated[bool, typer.Option(help="Only print how many traces match.")] = False,
 ) -> Result:
     """Queue failed traces again, as new traces of the same jobs. The failed traces stay in the corpus.

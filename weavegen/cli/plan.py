@@ -44,9 +44,7 @@ def plan(
     size: Annotated[str, typer.Argument(help="Bytes of kept traces, such as 500M or 1G.")] = "1G",
     gpus: Annotated[int, typer.Option(min=1, max=10**6, help="GPUs of all model servers.")] = 8,
     gpus_per_server: Annotated[int, typer.Option(min=1, help="GPUs of one model server.")] = GPUS_PER_SERVER,
-    job: Annotated[
-        int | None, typer.Option(help="Take rates from this job, which may still run.", autocompletion=job_numbers)
-    ] = None,
+    job: Annotated[int | None, typer.Option(help="A job to take rates from.", autocompletion=job_numbers)] = None,
     rate: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A rate of your own.")] = None,
 ) -> Result:
     """Print what an amount of kept traces takes (hours, cores, memory, disk), and the rates that this rests on.

@@ -112,9 +112,7 @@ def add(
 
 @command(group=pool)
 def probe(
-    urls: Annotated[
-        list[str] | None, typer.Argument(metavar="[URL]...", help="Base URLs. Default: all servers of the pool.")
-    ] = None,
+    urls: Annotated[list[str] | None, typer.Argument(metavar="[URL]...", help="Default: the pool's servers.")] = None,
 ) -> Result:
     """Ask model servers what they can do, and show which agents and features follow. Sends about fifteen requests each.
 

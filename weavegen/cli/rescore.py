@@ -174,12 +174,8 @@ def watch(conn: Connection, name: str, *, stderr: bool) -> Any:
 def calibrate(
     campaign: Annotated[str | None, typer.Option(help="A campaign's answers. Default: scores of the ticks.")] = None,
     where: Annotated[str | None, typer.Option(help="An SQL condition over the view calibration_pairs.")] = None,
-    bearing: Annotated[
-        bool, typer.Option(help="Include questions that the outcome answers only in part; see docs/rescoring.md.")
-    ] = False,
-    fit_name: Annotated[
-        str | None, typer.Option("--fit", metavar="NAME", help="Fit a correction of each question and store it.")
-    ] = None,
+    bearing: Annotated[bool, typer.Option(help="Also questions that the outcome answers in part.")] = False,
+    fit_name: Annotated[str | None, typer.Option("--fit", metavar="NAME", help="Fit and store a correction.")] = None,
 ) -> Result:
     """Compare the probabilities that the model gave with what really happened, for each question.
 

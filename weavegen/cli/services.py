@@ -67,9 +67,7 @@ def up(
     tensor_parallel: Annotated[int, typer.Option(help="With --vllm: GPUs that share the weights of a server.")] = 1,
     gpus: Annotated[str | None, typer.Option(help="With --vllm: GPUs to use, such as 0,1,2,3. Default: all.")] = None,
     vllm_options: Annotated[str, typer.Option(help='Further options of vLLM, such as "--max-model-len 16384".')] = "",
-    threads: Annotated[
-        int, typer.Option(help="Requests to the model at the same time; at least the number of running traces is best.")
-    ] = 256,
+    threads: Annotated[int, typer.Option(help="Requests at the same time; best: the number of running traces.")] = 256,
 ) -> Result:
     """Start the database, the broker, the workers, and without OPENAI_BASE_URL a small model.
 
@@ -173,9 +171,7 @@ def migrate() -> Result:
 
 @command()
 def doctor(
-    sandbox: Annotated[
-        bool, typer.Option("--sandbox", help="Attack the sandbox from inside instead, and list the results.")
-    ] = False,
+    sandbox: Annotated[bool, typer.Option("--sandbox", help="Attack the sandbox from inside instead.")] = False,
     only: Annotated[str, typer.Option(help="Run only attacks whose name matches this regular expression.")] = "",
     json: bool = False,
 ) -> Result:

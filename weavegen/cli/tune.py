@@ -36,12 +36,8 @@ class Training:
         typer.Option(help="sft, dpo, kto, text or trajectories; repeatable: run one after the other. Default: sft."),
     ] = None
     lora: Annotated[int, typer.Option(min=0, help="Rank of a LoRA adapter; 0: train all weights.")] = 0
-    norms: Annotated[
-        bool, typer.Option("--norms", help="Train only the scales of the norm layers, for a few hundred examples.")
-    ] = False
-    balance: Annotated[
-        bool, typer.Option("--balance", help="sft: of each question, train on as many answers yes as answers no.")
-    ] = False
+    norms: Annotated[bool, typer.Option("--norms", help="Train only the norms' scales, for few examples.")] = False
+    balance: Annotated[bool, typer.Option("--balance", help="sft: as many answers yes as no to each question.")] = False
     replay: Annotated[
         float,
         typer.Option(
@@ -53,16 +49,10 @@ class Training:
     window: Annotated[int, typer.Option(min=64, help="Maximal number of tokens of an example.")] = TunePlan.window
     epochs: Annotated[float, typer.Option(min=0.01, help="Passes over the data.")] = TunePlan.epochs
     batch: Annotated[int, typer.Option(min=1, help="Examples per optimizer step.")] = TunePlan.batch
-    rate: Annotated[
-        float | None, typer.Option(min=0, help="Learning rate. Default: one for models with billions of parameters.")
-    ] = None
+    rate: Annotated[float | None, typer.Option(min=0, help="Learning rate. Default: one for large models.")] = None
     most: Annotated[int, typer.Option(min=1, help="Rows of an export at most, drawn at random.")] = TunePlan.most
-    bf16_weights: Annotated[
-        bool, typer.Option("--bf16", help="Load the weights as bfloat16: half the memory, fewer digits.")
-    ] = False
-    load_in_4bit: Annotated[
-        bool, typer.Option("--load-in-4bit", help="Load the weights in 4 bits; needs --lora, a GPU and bitsandbytes.")
-    ] = False
+    bf16_weights: Annotated[bool, typer.Option("--bf16", help="Load bfloat16 weights: half the memory.")] = False
+    load_in_4bit: Annotated[bool, typer.Option("--load-in-4bit", help="Needs --lora, a GPU and bitsandbytes.")] = False
     gradient_checkpointing: Annotated[
         bool, typer.Option("--gradient-checkpointing", help="Less memory for long windows, more time.")
     ] = False
@@ -110,9 +100,7 @@ def tune(
     to: Annotated[Path, typer.Option("--out", "-o", help="The folder to write. It must not exist.")],
     training: Training,
     where: Where = None,
-    load: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Load the trained model into the pool's servers under this name.")
-    ] = None,
+    load: Annotated[str | None, typer.Option(metavar="NAME", help="Load it into the pool under this name.")] = None,
 ) -> Result:
     """Train a model on the corpus: one round of the loop in which a model learns from its own traces.
 

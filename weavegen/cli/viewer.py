@@ -58,9 +58,7 @@ def report(
     job: Annotated[int, typer.Argument(help="A job's number. The job may still run.", autocompletion=job_numbers)],
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: report-JOB.html.")] = None,
     gpus: Annotated[int, typer.Option(min=1, help="GPUs of each model server, for the cost in GPU seconds.")] = 1,
-    refresh: Annotated[
-        bool, typer.Option("--refresh/--as-is", help="Refresh outdated views first, or use them as they are.")
-    ] = True,
+    refresh: Annotated[bool, typer.Option("--refresh/--as-is", help="Refresh outdated views first, or not.")] = True,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that each query may take.")] = 600.0,
     json: bool = False,
 ) -> Result:
