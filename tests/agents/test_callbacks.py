@@ -52,3 +52,23 @@ def test_the_trace_is_valid(installation: Installation, trace: int) -> None:
     ast.parse(text)
     assert render_trace(parse_trace(text)) == text
     assert installation.cli("audit").returncode == 0
+
+
+def test_ticks_of_a_plan_are_imagined_and_the_run_goes_on_after_them(installation: Installation) -> None:
+    plans = FILE.with_name("plans.py")
+    [row] = installation.json("run", plans, "--ticks", "3", "--seed", "4", "--set", "search=execute")
+    assert row["status"] == "ended", row
+    observed = "select tick, body = '1' from blocks where trace_id = :t and type = 'observation' order by index"
+    assert installation.sql(observed, t=row["id"]) == [(1, False), (2, False), (3, True)]
+    tagged = "select distinct tick, tags @> '{imagined}' from blocks where trace_id = :t order by tick"
+    assert installation.sql(tagged, t=row["id"]) == [(0, False), (1, True), (2, True), (3, False)]
+    ticks = "select number, reward is not null from ticks where trace_id = :t order by number"
+    assert installation.sql(ticks, t=row["id"]) == [(0, True), (1, False), (2, False), (3, True)]
+    executed = "select distinct tick from blocks where trace_id = :t and ran is not null order by tick"
+    assert installation.sql(executed, t=row["id"]) == [(0,), (3,)]
+    tried = "select count(*) from steps where trace_id = :t and tick in (1, 2) and request->>'op' <> 'begin'"
+    assert installation.sql(tried, t=row["id"]) == [(0,)]
+    text = installation.cli("show", str(row["id"])).stdout
+    ast.parse(text)
+    assert render_trace(parse_trace(text)) == text
+    assert installation.cli("audit").returncode == 0

@@ -282,6 +282,25 @@ return [asyncio.run(awaited()) == {call}, type({call}).__mro__[-2].__name__]
         assert executed.error is None
         assert [state.block_size for state in executed.subagents][:1] == [tokens]
 
+    def test_an_agent_plans_some_ticks_or_until_it_imagines_that_it_returns(self, start: Start) -> None:
+        plans = EMPTY.replace("return 1", "self.plan(2)\n    self.add_observation_view('One', lambda self: 1)")
+        environment, imagined = start(plans), []
+        for _ in range(3):
+            [view] = (begun := environment.execute(next(step_ids), Execute(op="begin"))).views
+            assert (view.title, view.text) == ("One", "" if begun.imagined else "1")
+            imagined.append(begun.imagined)
+        assert imagined == [True, True, False]
+        assert act(environment, "self.plan(16)").error is None
+        returned = [BlockBrief(0, "action", "def action_end(self):\n    self.return_to_caller({})")]
+        begin = Execute(op="begin")
+        assert environment.execute(next(step_ids), begin).imagined
+        assert not environment.execute(next(step_ids), begin, blocks=lambda since: returned[since:]).imagined
+        assert not environment.execute(next(step_ids), begin).imagined
+        for ticks in ("0", "17", "-1"):
+            error = act(environment, f"self.plan({ticks})").error
+            assert error is not None
+            assert error.message == f"a plan has 1 to 16 ticks, not {ticks}"
+
     def test_what_can_be_awaited_can_be_returned(self, environment: Environment) -> None:
         question = "simple_evaluate_outputs(make_simple_score_prompt('Is it so?'), ['a'])"
         assert value(environment, f"return {question}", ask=lambda prompts: [(0.5, 0.5)]) == [0.5]

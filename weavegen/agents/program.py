@@ -30,6 +30,8 @@ class Tick:
     """For each entry of `Start.inherited`: the settings under which the other trace wrote its blocks."""
     block_size: int = FULL_BLOCK
     """Maximum number of tokens in a block of the subagent."""
+    tags: tuple[str, ...] = ()
+    """Tags of all its blocks."""
     mcp: bool = False
     """Whether the trace has MCP servers."""
     listed: Any = None
@@ -54,7 +56,9 @@ class Tick:
 
     def append(self, draft: Append) -> Block:
         """Record a block. It is stored in the transaction that advances the journal."""
-        return self.cursor.append(draft)
+        return self.cursor.append(
+            msgspec.structs.replace(draft, tags=(*draft.tags, *self.tags)) if self.tags else draft
+        )
 
     def say(self, type: BlockType, text: str, tools: str | None = None) -> Block:
         """Record a block that has only a text, such as a message that the model did not write. `tools`: see Append."""

@@ -50,6 +50,8 @@ def tick(t: Tick, world: World) -> Part[Ended]:
     """Observe, reason, act, write down the expectation, evaluate."""
     begun = yield from world.begin(t)
     t = replace(t, block_size=state_of(begun, t.subagent).block_size)
+    if begun.imagined:
+        t, world = replace(t, tags=("imagined",)), Imagination(in_run=True)
     t.say(BlockType.TASK_REMINDER, tables.problem_map(begun.subagents))
     for view in begun.views:
         yield from world.observe(t, view)

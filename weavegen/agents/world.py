@@ -4,6 +4,7 @@
 observations, errors and outcomes. Their methods are parts of a tick, used with `yield from`.
 """
 
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import msgspec
@@ -118,9 +119,12 @@ class Execution:
         return Ended(done=subagent.completed, returned=subagent.returned)
 
 
+@dataclass(frozen=True)
 class Imagination:
     """The world of planning, which the model imagines."""
 
+    in_run: bool = False
+    """Whether the tick is one of a plan: the run then goes on in its environment."""
     executes = False
 
     def begin(self, t: Tick) -> Part[Executed]:
@@ -129,34 +133,33 @@ class Imagination:
         return begun
 
     def observe(self, t: Tick, view: View) -> Part[None]:
-        yield from imagine(t, BlockType.OBSERVATION, view.title)
+        yield from self.imagine(t, BlockType.OBSERVATION, view.title)
 
     def execute(self, t: Tick, draft: Append) -> Part[Executed]:
         """Record a block as if it had been executed. The model decides whether it failed, and writes the error."""
         block = t.append(draft)
         if (yield from next_type(t, block.type)) is not BlockType.ERROR:
             return Executed()
-        error = yield from imagine(t, BlockType.ERROR)
+        error = yield from self.imagine(t, BlockType.ERROR)
         message = one_line(error.body.rpartition("\n")[2])
         return Executed(error=Failure(type="Imagined", message=message, traceback=error.body, stage="callback"))
 
     def outcome(self, t: Tick, action: Executed | None) -> Part[Ended]:
         """Have the model write the outcome. There is no reward, because no evaluation ran."""
-        yield from imagine(t, BlockType.OUTCOME)
+        yield from self.imagine(t, BlockType.OUTCOME)
         blocks = [block for _, block in t.cursor.recorded]
         acted = next((n for n, block in enumerate(blocks) if block.type is BlockType.ACTION), len(blocks))
         actions = [block for block in blocks[acted:] if block.type in (BlockType.ACTION, BlockType.ERROR)]
-        return Ended(done=bool(actions) and "self.return_to_caller(" in actions[-1].body)
+        return Ended(done=not self.in_run and bool(actions) and "self.return_to_caller(" in actions[-1].body)
+
+    def imagine(self, t: Tick, type: BlockType, title: str | None = None) -> Part[Block]:
+        """Have the model write a block that the environment would have written, and record it."""
+        draft, _ = yield from write_block(t, type, title=title)
+        body = "\n".join(line.removeprefix("#").removeprefix(" ") for line in draft.body.split("\n"))
+        return t.append(msgspec.structs.replace(draft, body=body))
 
 
 World: TypeAlias = Execution | Imagination
-
-
-def imagine(t: Tick, type: BlockType, title: str | None = None) -> Part[Block]:
-    """Have the model write a block that the environment would have written, and record it."""
-    draft, _ = yield from write_block(t, type, title=title)
-    body = "\n".join(line.removeprefix("#").removeprefix(" ") for line in draft.body.split("\n"))
-    return t.append(msgspec.structs.replace(draft, body=body))
 
 
 def next_type(t: Tick, last: BlockType) -> Part[BlockType | None]:

@@ -204,13 +204,19 @@ class Runner:
             main.tools.update(mock.tools)
             main.cache.update(mock.cache)
             main.current_tick = mock.current_tick
+            vars(main)["planned"] = vars(mock).pop("planned", 0)
         main.end_time = time.time() + main.time_budget * 60
         self.current = main
 
     def begin(self, op: dict[str, Any], result: dict[str, Any]) -> None:
-        """Start a tick, and call every observation view."""
+        """Start a tick, and call every observation view, unless the tick is one of a plan."""
         self.ticks += 1
         self.current.current_tick = api.Tick(self.ticks)
+        last, planned = self.tree.find_last_block_of_type("action"), int(vars(self.current).pop("planned", 0))
+        if planned > 0 and (last is None or "self.return_to_caller(" not in last["body"]):
+            vars(self.current)["planned"], result["imagined"] = planned - 1, True
+            self.list_views(op, result)
+            return
         views = list(self.current.observation_views)[:MAX_REPORTED]
         result["views"] = []
         for number, view in enumerate(views):

@@ -17,6 +17,8 @@ WRITTEN = ("orientation", "debug", "backtrack", "expectation")
 """Types of blocks that `generate_block` writes: those that are not executed."""
 MAX_ADDED = 64
 """Blocks that callbacks may add in one operation."""
+MAX_PLANNED = 16
+"""Ticks that an agent may imagine in a row."""
 JSON_TYPES = {name: name for name in ("string", "boolean", "integer", "number", "array", "object", "null")}
 JSON_TYPES |= {"float": "number", "list": "array"}
 """Types of a schema, and their names in JSON Schema."""
@@ -95,10 +97,22 @@ def run(self: api.Tree, name: str) -> dict[str, Any] | None:
     return AwaitableDict(about | returned)
 
 
+def plan(self: api.Subagent, ticks: int = 1) -> None:
+    """Imagine the next ticks: nothing is executed, and the model writes what would happen. Then the run goes on.
+
+    An imagined action that returns to the caller is the end of the plan.
+    """
+    if not 0 < ticks <= MAX_PLANNED:
+        raise ValueError(f"a plan has 1 to {MAX_PLANNED} ticks, not {ticks}")
+    vars(self)["planned"] = ticks
+
+
 MEMBERS = {
     "add_block": add_block,
     "add_error_block": add_error_block,
     "generate_block": generate_block,
+    "plan": plan,
+    "planned": 0,
     "model_name": property(lambda self: self.tree.model_name),
 }
 """Members of a subagent."""

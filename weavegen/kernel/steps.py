@@ -186,6 +186,8 @@ class Executed(Value, frozen=True, kw_only=True):
     value: Any = None
     """What the action's callback returned, as a JSON value or its repr."""
     views: tuple[View, ...] = ()
+    imagined: bool = False
+    """Whether the tick that this begins is one of a plan."""
     evaluations: tuple[Evaluated, ...] = ()
     claims: dict[str, str] = {}
     """What protected evaluations ask of the live process: variables as JSON, which the agent may have forged."""

@@ -18,7 +18,7 @@ left join penalties n on n.candidate_id = c.id
 where b.compiles and b.ran is not false
   -- A callback block that was never executed was taken back. In planning nothing is executed at all.
   and (b.type not in ('action', 'evaluation', 'observation-inference') or b.executed_by is not null
-    or j.agent = 'planning');
+    or j.agent = 'planning' or b.tags @> '{imagined}');
 
 comment on view sft_examples is
   'Blocks to imitate: written by the model, kept, legal, not taken back, and not known to have failed.';
