@@ -4,12 +4,12 @@ import pytest
 from celery import Celery
 from kombu.connection import Connection
 
-from weavegen.services.transport import Channel, Transport
+from weavegen.services.transport import KEPT, Channel, Transport
 
 
-def received(connection: Connection) -> tuple[Channel, str]:
+def received(connection: Connection, name: str = "mended") -> tuple[Channel, str]:
     """A channel, and the tag of the one message in it, which is not acknowledged yet."""
-    queue = connection.SimpleQueue("mended")
+    queue = connection.SimpleQueue(name)
     queue.put({"a": "message"})
     message = queue.get(timeout=5)
     assert isinstance(message.channel, Channel)
@@ -42,11 +42,31 @@ def test_a_closed_connection_raises_a_connection_error(connection: Connection) -
 
 
 def test_acknowledgements_share_a_client_until_the_pools_are_closed(connection: Connection) -> None:
-    channel, tag = received(connection)
+    channel, tag = received(connection, KEPT)
     first = channel._create_client()
     assert channel._create_client() is first
+    assert first.hexists("unacked", tag)
     channel.basic_ack(tag)
-    assert first.hlen("unacked") == 0
+    assert not first.hexists("unacked", tag)
     channel._disconnect_pools()
     assert channel._create_client() is not first
+    connection.close()
+
+
+@pytest.mark.parametrize("ending", ["shutdown", "reject"])
+def test_only_messages_that_the_sweeper_can_not_send_again_are_kept_in_redis(
+    connection: Connection, ending: str
+) -> None:
+    """A worker that ends, or loses the process of a task, puts messages back from its own memory."""
+    channel, tag = received(connection, ending)
+    client = channel._create_client()
+    assert not client.hexists("unacked", tag)
+    if ending == "shutdown":
+        channel.qos.restore_unacked_once()
+    else:
+        channel.basic_reject(tag, requeue=True)
+    again = connection.SimpleQueue(ending).get(timeout=5)
+    assert (again.payload, again.delivery_info["redelivered"]) == ({"a": "message"}, True)
+    again.ack()
+    assert client.llen(ending) == 0
     connection.close()

@@ -162,9 +162,7 @@ SHOWN_LINES = 3
 
 @command()
 def search(
-    query: Annotated[
-        str, typer.Argument(help="Words. +word: a hit has one of these; -word: no hit has it; type:NAME: a block type.")
-    ],
+    query: Annotated[str, typer.Argument(help="Words; +word: one of these; -word: not this; type:NAME: a block type.")],
     trace: Annotated[int | None, typer.Option(help="Search only this trace.")] = None,
     job: Annotated[int | None, typer.Option(help="Search only the traces of this job.")] = None,
     examples: Annotated[bool, typer.Option("--examples", help="Search only the examples.")] = False,

@@ -29,9 +29,7 @@ class ExportOptions:
     where: Annotated[str | None, typer.Option(help="An SQL condition over the format's view.")] = None
     split: Annotated[str, typer.Option(help="Shares of the traces, such as train=0.95,test=0.05.")] = "train=1"
     limit: Annotated[int | None, typer.Option(min=1, help="Take only the first so many rows of the view.")] = None
-    context: Annotated[
-        int | None, typer.Option(min=1, help="Format text: cut traces between blocks into pieces of at most N tokens.")
-    ] = None
+    context: Annotated[int | None, typer.Option(min=1, help="text: cut into pieces of at most N tokens.")] = None
     context_bytes: Annotated[int | None, typer.Option(min=1, help="As --context, but in bytes.")] = None
     per_block: Annotated[
         int | None,

@@ -55,9 +55,7 @@ PackagesFolder = Annotated[
         help="Instead of --packages: a virtual environment, or a folder of packages, on each execute host.",
     ),
 ]
-FilesFolder = Annotated[
-    Path | None, typer.Option("--files", metavar="FOLDER", help="A folder whose files /app begins with in each box.")
-]
+FilesFolder = Annotated[Path | None, typer.Option("--files", metavar="FOLDER", help="Files that /app begins with.")]
 McpFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="A JSON file with mcpServers, whose tools the model may call; see docs/mcp.md."),

@@ -52,9 +52,7 @@ def with_model(name: str | None) -> configuration.Config:
 def up(
     model: Model = None,
     model_port: Annotated[int | None, typer.Option(help="That model's port. Default: any free port.")] = None,
-    sim_options: Annotated[
-        str, typer.Option(help='With --model sim: options of `weavegen sim`, such as "--like h100-8b --slots 128".')
-    ] = "",
+    sim_options: Annotated[str, typer.Option(help='Options of `weavegen sim`, such as "--like h100-8b".')] = "",
     vllm: Annotated[
         str | None,
         typer.Option(

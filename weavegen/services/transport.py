@@ -13,6 +13,8 @@ from redis.exceptions import ConnectionError, ResponseError
 from weavegen.services.messages import MALFORMED, Envelope, Warnings, checked, read, warn
 
 deleted = Warnings()
+KEPT = "control"
+"""The queue of `weavegen.enqueue`, which other programs send once: its messages outlive a worker that is killed."""
 
 
 class Message(virtual.Message):
@@ -23,15 +25,29 @@ class Message(virtual.Message):
 
 
 class QoS(redis.QoS):
-    """Keeps the messages that are not acknowledged yet in Redis, where others may have written, too."""
+    """Keeps the messages that are not acknowledged yet: those of the queue KEPT in Redis, where others may write.
+
+    The others are kept in this process alone, which costs no command: the sweeper sends again what a worker has lost.
+    """
+
+    def _is_here(self, tag: str) -> bool:
+        """Whether a message is kept in this process alone."""
+        return tag in self._delivered and self._delivered[tag].delivery_info["routing_key"] != KEPT
 
     def append(self, message: Any, delivery_tag: str) -> None:
         """Keep a message. If Redis refuses it, as without memory, it is kept in this process alone."""
+        virtual.QoS.append(self, message, delivery_tag)  # type: ignore[no-untyped-call]
         try:
-            self.channel.repairing(super().append, message, delivery_tag)
+            if not self._is_here(delivery_tag):
+                self.channel.repairing(super().append, message, delivery_tag)
         except ResponseError as error:
             warn(self.unacked_key, f"a message is not kept there: {error}")
-            virtual.QoS.append(self, message, delivery_tag)  # type: ignore[no-untyped-call]
+
+    def ack(self, delivery_tag: str) -> None:
+        if self._is_here(delivery_tag):
+            virtual.QoS.ack(self, delivery_tag)  # type: ignore[no-untyped-call]
+        else:
+            super().ack(delivery_tag)  # type: ignore[no-untyped-call]
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         self.channel.repairing(super().reject, delivery_tag, requeue)
@@ -42,7 +58,10 @@ class QoS(redis.QoS):
     def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:
         """Put a message back into its queue, or drop what is no message."""
         try:
-            self.channel.repairing(super().restore_by_tag, tag, client, leftmost)
+            if self._is_here(tag):
+                self.channel.repairing(self.channel.put_back, self._delivered[tag], client, leftmost)
+            else:
+                self.channel.repairing(super().restore_by_tag, tag, client, leftmost)
         except MALFORMED as error:
             warn(self.unacked_key, f"a message is dropped: {error}")
             self._remove_from_indices(tag).execute()  # type: ignore[no-untyped-call]
@@ -129,6 +148,12 @@ class Channel(redis.Channel):
         except MALFORMED as error:
             warn(place, f"a message is dropped: {error}")
             return False
+
+    def put_back(self, message: Any, client: Any, leftmost: bool) -> None:
+        """Put a message back that is not in Redis."""
+        to = message.delivery_info
+        with self.conn_or_acquire(client) as client:
+            self._do_restore_message(message._raw, to["exchange"], to["routing_key"], client, leftmost)
 
     def _do_restore_message(
         self, payload: Any, exchange: Any, routing_key: Any, pipe: Any, leftmost: bool = False
