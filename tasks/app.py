@@ -122,7 +122,7 @@ class BrokerAddress(bootsteps.StartStopStep):  # type: ignore[misc]
 
 
 class EventsTogether(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Sends the events about tasks twice a second. Celery sends them after each, for a sixth of a worker's time."""
+    """Sends the events about tasks twice a second, for Flower. Celery publishes them after each task."""
 
     requires = ("celery.worker.consumer.events:Events",)
 
