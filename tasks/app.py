@@ -125,6 +125,7 @@ class EventsTogether(bootsteps.StartStopStep):  # type: ignore[misc]
     """Sends the events about tasks twice a second, for Flower. Celery publishes them after each task."""
 
     requires = ("celery.worker.consumer.events:Events",)
+    timer: Any = None
 
     def start(self, consumer: Any) -> None:
         events = consumer.event_dispatcher
@@ -132,8 +133,9 @@ class EventsTogether(bootsteps.StartStopStep):  # type: ignore[misc]
         self.timer = consumer.timer.call_repeatedly(0.5, events.flush)
 
     def stop(self, consumer: Any) -> None:
-        self.timer.cancel()
-        consumer.event_dispatcher.flush()
+        if self.timer is not None:  # else there was no connection yet
+            self.timer.cancel()
+            consumer.event_dispatcher.flush()
 
 
 app = Celery(

@@ -32,7 +32,8 @@ class QoS(redis.QoS):
 
     def _is_here(self, tag: str) -> bool:
         """Whether a message is kept in this process alone."""
-        return tag in self._delivered and self._delivered[tag].delivery_info["routing_key"] != KEPT
+        message = self._delivered.get(tag)  # once: another thread may remove it
+        return message is not None and message.delivery_info["routing_key"] != KEPT
 
     def append(self, message: Any, delivery_tag: str) -> None:
         """Keep a message. If Redis refuses it, as without memory, it is kept in this process alone."""
