@@ -29,5 +29,5 @@ def listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listener.close()
         reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"can't listen on {host}:{port} ({reason}): give another port, or 0 for any") from None
+        raise UsageError(f"can't listen on {host}:{port} ({reason}): give another port, or 0 for a free port") from None
     return listener

@@ -197,7 +197,7 @@ def test_names_and_folders_of_releases(corpus: Database, config: Config, tmp_pat
         make(corpus, config, tmp_path / "b")
     with pytest.raises(UsageError, match="is there already"):
         make(corpus, config, tmp_path / "a", name="two")
-    with pytest.raises(UsageError, match=r"give 0, or a similarity from 0\.3 to 0\.95"):
+    with pytest.raises(UsageError, match=r"give 0, or 0\.3 to 0\.95"):
         make(corpus, config, tmp_path / "b", name="two", threshold=0.99)
     with pytest.raises(UsageError, match="--where"):
         make(corpus, config, tmp_path / "b", name="two", where="typo")

@@ -38,5 +38,5 @@ def test_a_port_in_use_is_refused(postgres_url: str) -> None:
     assert done.returncode == 2
     assert done.stderr == (
         f"weavegen: can't listen on 127.0.0.1:{port} (Address already in use): give another port, "
-        "or 0 for any free port\n"
+        "or 0 for a free port\n"
     )

@@ -115,7 +115,7 @@ def begun(folder: Path, order: Order) -> Iterator[Loop]:
             loop = Loop(name=f"improve-{secrets.token_hex(3)}", order=order)
             state.save(folder, loop)
         if other := state.differences(loop.order, order):
-            raise UsageError(f"{folder} was begun with another {', '.join(other)}: give that, or another --out")
+            raise UsageError(f"{folder} was begun with other values of {', '.join(other)}: give those or another --out")
         yield loop
 
 
