@@ -112,7 +112,6 @@ MEMBERS = {
     "add_error_block": add_error_block,
     "generate_block": generate_block,
     "plan": plan,
-    "planned": 0,
     "model_name": property(lambda self: self.tree.model_name),
 }
 """Members of a subagent."""

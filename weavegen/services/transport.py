@@ -37,12 +37,13 @@ class QoS(redis.QoS):
 
     def append(self, message: Any, delivery_tag: str) -> None:
         """Keep a message. If Redis refuses it, as without memory, it is kept in this process alone."""
-        virtual.QoS.append(self, message, delivery_tag)  # type: ignore[no-untyped-call]
-        try:
-            if not self._is_here(delivery_tag):
+        if message.delivery_info["routing_key"] == KEPT:
+            try:
                 self.channel.repairing(super().append, message, delivery_tag)
-        except ResponseError as error:
-            warn(self.unacked_key, f"a message is not kept there: {error}")
+                return
+            except ResponseError as error:
+                warn(self.unacked_key, f"a message is not kept there: {error}")
+        virtual.QoS.append(self, message, delivery_tag)  # type: ignore[no-untyped-call]
 
     def ack(self, delivery_tag: str) -> None:
         if self._is_here(delivery_tag):
