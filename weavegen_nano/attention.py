@@ -1,5 +1,6 @@
 """Keys and values of a prompt, of the continuations that share it, and of earlier prompts (the prefix cache)."""
 
+import itertools
 from collections import OrderedDict
 
 import numpy as np
@@ -21,9 +22,8 @@ class Prompt:
         self.ids = ids
         self.known = 0
         """Number of tokens from the beginning whose keys and values are computed."""
-        self.keys: Floats = np.empty((shape.layers, shape.kv_heads, shape.head, len(ids)), np.float32)
-        """(layers, heads, head, tokens): transposed for the product with the queries."""
-        self.values: Floats = np.empty((shape.layers, shape.kv_heads, len(ids), shape.head), np.float32)
+        self.cached: Floats = np.empty((2, shape.layers, shape.kv_heads, len(ids), shape.head), np.float32)
+        """(keys and values, layers, heads, tokens, head)."""
 
     def read(self, model: Llama) -> Floats:
         """Compute the missing keys and values. Returns (1, vocabulary): the logits after the last token."""
@@ -31,23 +31,25 @@ class Prompt:
         while self.known < len(self.ids):
             end = min(self.known + _CHUNK, len(self.ids))
             positions = np.arange(self.known, end)
-            hidden = model.forward(self.ids[self.known : end], positions, self._attend)
+            hidden = model.forward(self.ids[self.known : end], positions, self._attend, last=True)
             self.known = end
-        return model.logits(hidden[-1:])
+        return model.logits(hidden)
 
     def _attend(self, layer: int, queries: Floats, keys: Floats, values: Floats) -> Floats:
         rows, heads, group, head = queries.shape
-        start, end = self.known, self.known + rows
-        self.keys[layer, :, :, start:end] = keys.transpose(1, 2, 0)
-        self.values[layer, :, start:end] = values.transpose(1, 0, 2)
+        start, end = self.known, self.known + len(keys)
+        self.cached[0, layer, :, start:end] = keys.transpose(1, 0, 2)
+        self.cached[1, layer, :, start:end] = values.transpose(1, 0, 2)
+        known = self.cached[:, layer, :, :end]
         # (heads, group x rows, head): one product for all queries that share keys
         q = queries.transpose(1, 2, 0, 3).reshape(heads, group * rows, head)
-        scores = q @ self.keys[layer, :, :, :end]
-        later = np.triu(np.full((rows, rows), -np.inf, np.float32), 1)
-        scores.reshape(heads, group, rows, end)[..., start:] += later
-        scores -= scores.max(axis=-1, keepdims=True)
-        np.exp(scores, out=scores)
-        seen = (scores @ self.values[layer, :, :end]) / scores.sum(axis=-1, keepdims=True)
+        scores = q @ known[0].swapaxes(-1, -2)
+        if rows > 1:
+            later = np.triu(np.full((rows, rows), -np.inf, np.float32), 1)
+            scores.reshape(heads, group, rows, end)[..., start:] += later
+        total = _exponentials(scores)
+        seen = scores @ known[1]
+        seen /= total
         rows_first: Floats = seen.reshape(heads, group, rows, head).transpose(2, 0, 1, 3)
         return rows_first
 
@@ -57,8 +59,8 @@ class Continuations:
 
     def __init__(self, prompt: Prompt, shape: Shape, count: int) -> None:
         self._prompt, self.length = prompt, 0
-        self._keys: Floats = np.empty((shape.layers, count, shape.kv_heads, shape.head, _GROW), np.float32)
-        self._values: Floats = np.empty((shape.layers, count, shape.kv_heads, _GROW, shape.head), np.float32)
+        self._cached: Floats = np.empty((2, shape.layers, count, shape.kv_heads, _GROW, shape.head), np.float32)
+        """(keys and values, layers, continuations, heads, capacity in tokens, head)."""
 
     @property
     def position(self) -> int:
@@ -67,32 +69,39 @@ class Continuations:
 
     def keep(self, rows: Ids) -> None:
         """Keep only these rows."""
-        self._keys, self._values = self._keys[:, rows], self._values[:, rows]
+        self._cached = self._cached[:, :, rows]
 
     def extend(self) -> None:
         """Make room for one more token."""
-        if self.length == self._keys.shape[-1]:
-            self._keys = np.concatenate([self._keys, np.empty_like(self._keys)], axis=-1)
-            self._values = np.concatenate([self._values, np.empty_like(self._values)], axis=-2)
+        if self.length == self._cached.shape[-2]:
+            self._cached = np.concatenate([self._cached, np.empty_like(self._cached)], axis=-2)
         self.length += 1
 
     def attend(self, layer: int, queries: Floats, keys: Floats, values: Floats) -> Floats:
         """Let each row attend to the prompt and its own continuation. `keys`, `values`: of the last token."""
         rows, heads, group, head = queries.shape
-        own, end = self._keys[layer], self.length
-        own[..., end - 1] = keys
-        self._values[layer, :, :, end - 1] = values
+        own, end = self._cached[:, layer, :, :, : self.length], len(self._prompt.ids)
+        own[0, :, :, -1], own[1, :, :, -1] = keys, values
+        before, before_values = self._prompt.cached[:, layer]
         q = queries.transpose(1, 0, 2, 3).reshape(heads, rows * group, head)
-        before = (q @ self._prompt.keys[layer]).reshape(heads, rows, group, -1)
-        since = (queries @ own[..., :end]).transpose(1, 0, 2, 3)
-        peak = np.maximum(before.max(axis=-1), since.max(axis=-1))[..., None]
-        before = np.exp(before - peak)
-        since = np.exp(since - peak)
-        total = before.sum(axis=-1) + since.sum(axis=-1)
-        seen = (before.reshape(heads, rows * group, -1) @ self._prompt.values[layer]).reshape(heads, rows, group, head)
-        seen = seen + (since.transpose(1, 0, 2, 3) @ self._values[layer, :, :, :end]).transpose(1, 0, 2, 3)
-        rows_first: Floats = (seen / total[..., None]).transpose(1, 0, 2, 3)
+        scores = np.empty((heads, rows * group, end + self.length), np.float32)
+        since = scores.reshape(heads, rows, group, -1)[..., end:].transpose(1, 0, 2, 3)
+        np.matmul(q, before.swapaxes(-1, -2), out=scores[..., :end])
+        np.matmul(queries, own[0].swapaxes(-1, -2), out=since)
+        total = _exponentials(scores)
+        seen = scores[..., :end] @ before_values
+        seen.reshape(heads, rows, group, head)[...] += (since @ own[1]).transpose(1, 0, 2, 3)
+        seen /= total
+        rows_first: Floats = seen.reshape(heads, rows, group, head).transpose(1, 0, 2, 3)
         return rows_first
+
+
+def _exponentials(scores: Floats) -> Floats:
+    """Replace scores by the numerators of their softmax over the last axis. Returns the denominators."""
+    scores -= scores.max(axis=-1, keepdims=True)
+    np.exp(scores, out=scores)
+    total: Floats = scores.sum(axis=-1, keepdims=True)
+    return total
 
 
 class PrefixCache:
@@ -101,7 +110,7 @@ class PrefixCache:
     def __init__(self, tokens: int) -> None:
         """`tokens`: maximum number of tokens."""
         self.size = tokens // BLOCK
-        self._blocks: OrderedDict[int, tuple[Floats, Floats]] = OrderedDict()
+        self._blocks: OrderedDict[int, Floats] = OrderedDict()
 
     @property
     def usage(self) -> float:
@@ -110,15 +119,9 @@ class PrefixCache:
 
     def find(self, prompt: Prompt) -> int:
         """Copy cached blocks into a prompt. Returns the number of copied tokens, which never include the last token."""
-        known = []
-        for number, key in enumerate(_keys(prompt.ids[:-1])):
-            if key not in self._blocks:
-                break
-            known.append(key)
-            keys, values = self._blocks[key]
-            at = slice(number * BLOCK, (number + 1) * BLOCK)
-            prompt.keys[..., at] = keys
-            prompt.values[:, :, at] = values
+        known = list(itertools.takewhile(self._blocks.__contains__, _keys(prompt.ids[:-1])))
+        for number, key in enumerate(known):
+            prompt.cached[..., number * BLOCK : (number + 1) * BLOCK, :] = self._blocks[key]
         self._use(known)
         prompt.known = len(known) * BLOCK
         return prompt.known
@@ -128,8 +131,7 @@ class PrefixCache:
         keys = _keys(prompt.ids)
         for number, key in enumerate(keys):
             if key not in self._blocks:
-                at = slice(number * BLOCK, (number + 1) * BLOCK)
-                self._blocks[key] = prompt.keys[..., at].copy(), prompt.values[:, :, at].copy()
+                self._blocks[key] = prompt.cached[..., number * BLOCK : (number + 1) * BLOCK, :].copy()
         self._use(keys)
         while len(self._blocks) > self.size:
             self._blocks.popitem(last=False)

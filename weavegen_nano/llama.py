@@ -27,7 +27,7 @@ Attend: TypeAlias = Callable[[int, Floats, Floats, Floats], Floats]
 """Attention: (layer, queries, keys, values) -> result.
 
 Shapes: queries and result (rows, key-value heads, queries per head, head); keys and values (rows, key-value heads,
-head). The function stores the keys and values that later rows need.
+head). Queries may be fewer than keys: those of the last rows. The function stores what later rows need.
 """
 
 
@@ -53,12 +53,13 @@ class Shape:
 
 @dataclass(frozen=True)
 class _Layer:
-    before: Floats
+    """Matrices (inputs, outputs). Those that follow a norm contain its weights."""
+
     qkv: Floats
     """(width, all heads of queries, keys and values). The queries' weights are divided by sqrt(head)."""
     out: Floats
-    after: Floats
     gate_up: Floats
+    """The gate is negative, which saves a negation in each step; `down` is negative, too."""
     down: Floats
 
 
@@ -72,10 +73,10 @@ class Llama:
             weights = {name: _float32(name, array) for name, array in load_file(folder / "model.safetensors").items()}
             if adapter is not None:
                 weights = with_adapter(weights, adapter)
+            self.parameters = sum(array.size for array in weights.values())
             self._embedding = weights["model.embed_tokens.weight"]
-            self._norm = weights["model.norm.weight"]
             last = self._embedding if shape.tied else weights["lm_head.weight"]
-            self._last = np.ascontiguousarray(last.T)
+            self._last = np.ascontiguousarray((last * weights["model.norm.weight"]).T)
             self._layers = [_layer(weights, f"model.layers.{number}.", shape) for number in range(shape.layers)]
         except (OSError, SafetensorError) as error:
             raise UsageError(f"{folder}: its weights can't be read: {error}") from None
@@ -84,62 +85,64 @@ class Llama:
         half = np.arange(0, shape.head, 2, dtype=np.float64) / shape.head
         self._frequencies = shape.theta**-half
 
-    @property
-    def parameters(self) -> int:
-        arrays = [self._embedding, self._norm, *([] if self.shape.tied else [self._last])]
-        arrays += [array for layer in self._layers for array in vars(layer).values()]
-        return sum(array.size for array in arrays)
+    def forward(self, ids: Ids, positions: Ids, attend: Attend, *, last: bool = False) -> Floats:
+        """Return (rows, width): the last hidden state of each of `ids`, which stand at `positions`.
 
-    def forward(self, ids: Ids, positions: Ids, attend: Attend) -> Floats:
-        """Return (rows, width): the last hidden state of each of `ids`, which stand at `positions`."""
+        `last`: only of the last one, (1, width). The last layer then asks `attend` for one query.
+        """
         shape, rows = self.shape, len(ids)
-        angles = positions[:, None, None] * self._frequencies  # (rows, 1, head / 2)
-        cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-        queries = shape.heads * shape.head
-        keys = queries + shape.kv_heads * shape.head
+        turns = np.exp(1j * positions[:, None, None] * self._frequencies).astype(np.complex64)  # (rows, 1, head / 2)
+        queries, turned = shape.heads, shape.heads + shape.kv_heads
         hidden = self._embedding[ids]
-        for number, layer in enumerate(self._layers):
-            qkv = self._normed(hidden, layer.before) @ layer.qkv
-            q = _rotated(qkv[:, :queries].reshape(rows, shape.heads, shape.head), cos, sin)
-            k = _rotated(qkv[:, queries:keys].reshape(rows, shape.kv_heads, shape.head), cos, sin)
-            v = qkv[:, keys:].reshape(rows, shape.kv_heads, shape.head)
-            seen = attend(number, q.reshape(rows, shape.kv_heads, -1, shape.head), k, v)
-            hidden = hidden + seen.reshape(rows, queries) @ layer.out
-            gate, up = np.split(self._normed(hidden, layer.after) @ layer.gate_up, 2, axis=1)
-            with np.errstate(over="ignore"):  # exp may be infinite: the quotient is then 0, which is correct
-                hidden = hidden + (gate / (1 + np.exp(-gate)) * up) @ layer.down
+        with np.errstate(over="ignore"):  # exp may be infinite: the quotient is then 0, which is correct
+            for number, layer in enumerate(self._layers):
+                qkv = (self._normed(hidden) @ layer.qkv).reshape(rows, -1, shape.head)
+                qkv[:, :turned].view(np.complex64)[...] *= turns
+                if last and number == shape.layers - 1:
+                    hidden, rows = hidden[-1:], 1
+                q = qkv[-rows:, :queries].reshape(rows, shape.kv_heads, -1, shape.head)
+                seen = attend(number, q, qkv[:, queries:turned], qkv[:, turned:])
+                hidden = hidden + seen.reshape(rows, -1) @ layer.out
+                gate_up = self._normed(hidden) @ layer.gate_up
+                gate, up = gate_up[:, : len(layer.down)], gate_up[:, len(layer.down) :]
+                up *= gate
+                np.exp(gate, out=gate)
+                gate += 1
+                up /= gate
+                hidden += up @ layer.down
         return hidden
 
     def logits(self, hidden: Floats) -> Floats:
         """Return (rows, vocabulary): the logits of the token after each row."""
-        logits: Floats = self._normed(hidden, self._norm) @ self._last
+        logits: Floats = self._normed(hidden) @ self._last
         return logits
 
-    def _normed(self, hidden: Floats, weight: Floats) -> Floats:
-        square = np.mean(hidden * hidden, axis=1, keepdims=True)
-        normed: Floats = hidden * (weight / np.sqrt(square + np.float32(self.shape.epsilon)))
+    def _normed(self, hidden: Floats) -> Floats:
+        """The norm without its weights, which are in the matrix that follows."""
+        square = np.einsum("ij,ij->i", hidden, hidden)[:, None]
+        square *= np.float32(1 / self.shape.width)
+        square += np.float32(self.shape.epsilon)
+        normed: Floats = hidden / np.sqrt(square, out=square)
         return normed
-
-
-def _rotated(rows: Floats, cos: Floats, sin: Floats) -> Floats:
-    """Rotate each pair (i, i + head / 2) of a head by its position's angle."""
-    first, second = np.split(rows, 2, axis=-1)
-    return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
 
 def _layer(weights: dict[str, Floats], prefix: str, shape: Shape) -> _Layer:
     attention, feed = prefix + "self_attn.", prefix + "mlp."
-    q = weights[attention + "q_proj.weight"] * np.float32(shape.head**-0.5)
-    qkv = [q, weights[attention + "k_proj.weight"], weights[attention + "v_proj.weight"]]
-    gate_up = [weights[feed + "gate_proj.weight"], weights[feed + "up_proj.weight"]]
+    q = _paired(weights[attention + "q_proj.weight"], shape) * np.float32(shape.head**-0.5)
+    k = _paired(weights[attention + "k_proj.weight"], shape)
+    gate_up = [-weights[feed + "gate_proj.weight"], weights[feed + "up_proj.weight"]]
+    before, after = weights[prefix + "input_layernorm.weight"], weights[prefix + "post_attention_layernorm.weight"]
     return _Layer(
-        before=weights[prefix + "input_layernorm.weight"],
-        qkv=np.ascontiguousarray(np.concatenate(qkv).T),
+        qkv=np.ascontiguousarray((np.concatenate([q, k, weights[attention + "v_proj.weight"]]) * before).T),
         out=np.ascontiguousarray(weights[attention + "o_proj.weight"].T),
-        after=weights[prefix + "post_attention_layernorm.weight"],
-        gate_up=np.ascontiguousarray(np.concatenate(gate_up).T),
-        down=np.ascontiguousarray(weights[feed + "down_proj.weight"].T),
+        gate_up=np.ascontiguousarray((np.concatenate(gate_up) * after).T),
+        down=np.ascontiguousarray(-weights[feed + "down_proj.weight"].T),
     )
+
+
+def _paired(rows: Floats, shape: Shape) -> Floats:
+    """Bring the two numbers that rotary positions turn together, i and i + head / 2, beside each other."""
+    return rows.reshape(-1, 2, shape.head // 2, rows.shape[-1]).swapaxes(1, 2).reshape(rows.shape)
 
 
 def _float32(name: str, array: Any) -> Floats:
