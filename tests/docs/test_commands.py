@@ -20,6 +20,7 @@ from weavegen.cli.app import app
 
 ALL = [one for document in DOCUMENTS if document.name != "CHANGELOG.md" for one in commands(document)]
 ALL += examples()
+WEAVEGEN: Any = get_command(app)
 NOT_RUN = {
     "apt-get": "changes the machine",
     "celery": "workers and pages like those that `weavegen up` starts",
@@ -84,11 +85,10 @@ def reason(command: Command) -> str | None:
 
 def of_weavegen(line: list[str]) -> tuple[Any, list[str]]:
     """The command of weavegen, and its arguments."""
-    meant: Any = get_command(app)
-    rest = line[1:]
+    meant, rest = WEAVEGEN, line[1:]
     while rest and rest[0] in getattr(meant, "commands", {}):
         meant, rest = meant.commands[rest[0]], rest[1:]
-    assert meant is not get_command(app) or not rest or rest[0].startswith("-"), f"there is no weavegen {rest[0]}"
+    assert meant is not WEAVEGEN or not rest or rest[0].startswith("-"), f"there is no weavegen {rest[0]}"
     return meant, rest
 
 
