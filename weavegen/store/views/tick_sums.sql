@@ -1,6 +1,6 @@
 create materialized view tick_sums as
 select
-  trace_id, sum(kept_tokens)::bigint as kept_tokens, sum(sampled_tokens)::bigint as sampled_tokens,
+  trace_id, job_id, sum(kept_tokens)::bigint as kept_tokens, sum(sampled_tokens)::bigint as sampled_tokens,
   avg(tick_reward) filter (where tick > 0) as reward,
   count(tick_reward) filter (where tick > 0) as rewarded_ticks,
   count(tick_reward) filter (where tick > 0 and tick_protected) as protected_ticks,
@@ -12,13 +12,15 @@ select
   count(*) filter (where repeats = 1) as loops, max(repeats) as longest_loop, sum(steps)::bigint as steps,
   sum(model_seconds) as model_seconds, sum(environment_seconds) as environment_seconds,
   sum(own_seconds) as own_seconds, sum(waiting_seconds) as waiting_seconds
-from tick_stats group by trace_id;
+from tick_stats group by trace_id, job_id;
 
 create unique index uq_tick_sums on tick_sums (trace_id);
+create index ix_tick_sums_job_id on tick_sums (job_id);
 
 comment on materialized view tick_sums is
   'Sums of tick_stats for each trace, from which trace_stats has them.';
 comment on column tick_sums.trace_id is 'Its trace.';
+comment on column tick_sums.job_id is 'Its job.';
 comment on column tick_sums.kept_tokens is 'Tokens of the candidates that became blocks.';
 comment on column tick_sums.sampled_tokens is 'Tokens of all candidates of its ticks.';
 comment on column tick_sums.reward is 'Mean reward of its ticks, without the bootstrap''s.';
