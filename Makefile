@@ -5,6 +5,9 @@ TIERS := tests/integration tests/weave tests/nano tests/pretraining tests/unit
 # What runs programs that a machine may lack.
 TOOLS := tests/tools tests/acceptance/test_practice.py tests/unit/test_tools.py
 
+# Where it is set, each of hundreds of processes compiles all of weavegen again: a third of the start of a command.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-acceptance test-corpus test-agents test-security test-docs test-harbor test-tools test-web pictures test-vllm test-real test-real-part test-trl test-tuning test-image test-debian13 release test-badday weights check house chaos loop loop-all bench bench-corpus bench-agents settings lock clean
 

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
-from rich.syntax import Syntax
 from rich.table import Table
 
 from weavegen import sql
@@ -63,6 +62,8 @@ def evolution(
         if best is None:
             yield "(no program has a score yet)"
         else:
+            from rich.syntax import Syntax  # Pygments, which no other command needs
+
             yield f"\nThe best: program {best.number}, score {best.score:.6g}, of generation {best.generation}:\n"
             yield Syntax(best.source.strip(), "python", theme="ansi_dark", background_color="default")
             if older:
