@@ -1,7 +1,7 @@
 -- One row for each finished trace of job :job.
 select t.id as trace, f.name as bootstrap, t.status, t.candidates, t.sampled_tokens,
   (select count(*) from sft_examples s where s.trace_id = t.id) as kept,
-  {evaluator/success} as success,
+  {store/trace_success} as success,
   (select count(*) from candidates c join penalties p on p.candidate_id = c.id where c.trace_id = t.id) as linted,
   (select count(*) from candidates c join penalties p on p.candidate_id = c.id
     where c.trace_id = t.id and p.compiles) as legal,

@@ -4,7 +4,7 @@
 with finished as (
   select t.*, f.name as bootstrap, k.*,
     {store/trace_result} as result,
-    {evaluator/success} as success
+    {store/trace_success} as success
   from traces t join bootstraps f on f.id = t.bootstrap_id
   cross join lateral (
     select avg(tick_reward) filter (where tick > 0) as reward, sum(errors) as errors, sum(backtracks) as backtracks,
