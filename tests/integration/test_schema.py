@@ -157,18 +157,18 @@ LISTED = f"with indexed_anew as ({sql.text('search/list_blocks').replace(INDEXED
 BEGINNINGS = {
     "audit/sql/live": "with",
     "audit/sql/sampled": "with",
-    "evaluator/sql/success": "select",
     "search/sql/count_listed": LISTED,
     "search/sql/listed_blocks": LISTED,
     "search/sql/queue_rest": LISTED,
     "search/sql/unqueue": LISTED,
     "store/sql/fork_copied_steps": "with",
     "store/sql/trace_result": "select",
+    "store/sql/trace_success": "select",
 }
 """What the program puts before statements that are not whole."""
 ENDS = dict.fromkeys(
     ("audit/sql/live", "audit/sql/sampled", "store/sql/fork_copied_steps"), "select 1"
-) | dict.fromkeys(("evaluator/sql/success", "store/sql/trace_result"), "from traces t")
+) | dict.fromkeys(("store/sql/trace_result", "store/sql/trace_success"), "from traces t")
 """What comes after them, if they are only a part of a statement."""
 SETTINGS = ("limit_time", "more_memory", "only_read")
 COMMANDS = {"audit/sql/snapshot"} | {

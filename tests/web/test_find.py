@@ -8,10 +8,13 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.web.serving import ask
 from tests.web.traces import action, add_blocks, new_trace
+from weavegen import sql
 from weavegen.database import Database, Statement
+from weavegen.evaluator.evaluation import share
 from weavegen.store import reports
 from weavegen.store.views import refresh
 from weavegen.trace.blocks import BlockType
+from weavegen.viewer.rendering import percent
 
 RESULTS = ("won", "lost", "won", None)
 
@@ -132,7 +135,7 @@ def test_a_job_begins_with_its_outcomes(page: Page, corpus: Database, job: tuple
     page.goto(f"/jobs/{job[0]}")
     outcomes = page.get_by_role("region", name="Outcomes")
     expect(outcomes).to_be_in_viewport(ratio=1)
-    for text in ("won 2 · lost 1 · no result 1", "0.250 of 0.5"):
+    for text in ("won 2 · lost 1 · no result 1", "0.250 of 0.5", "Success0% 0% to 49%"):
         expect(outcomes).to_contain_text(text)
     with corpus.connect() as conn:
         [row] = conn.execute(
@@ -142,7 +145,12 @@ def test_a_job_begins_with_its_outcomes(page: Page, corpus: Database, job: tuple
             Statement("select * from yield_by_job where job_id = :id"), {"id": row.job_id}
         ).mappings()
         assert reports.jobs(conn, row.job_id)
+        done = sql.run(conn, "evaluator/traces", job=row.job_id)
+        success = share([one.success for one in done if one.success is not None])
+    assert success.value > 0
     page.goto(f"/jobs/{row.job_id}")
+    shares = map(percent, (success.value, success.low, success.high))
+    expect(outcomes).to_contain_text("Success{} {} to {}".format(*shares))
     expect(outcomes).to_contain_text(f"Tokens kept{wanted['kept_tokens'] / wanted['sampled_tokens']:.1%}")
     expect(outcomes).to_contain_text(f"Tokens for a kept MB{wanted['tokens_per_kept_megabyte']:,.0f}")
     expect(outcomes).to_contain_text(f"Mean reward{wanted['reward']:.3f}")

@@ -11,14 +11,16 @@ select
   avg(action_ran::integer)::double precision as ran_share,
   count(*) filter (where repeats = 1) as loops, max(repeats) as longest_loop, sum(steps)::bigint as steps,
   sum(model_seconds) as model_seconds, sum(environment_seconds) as environment_seconds,
-  sum(own_seconds) as own_seconds, sum(waiting_seconds) as waiting_seconds
-from tick_stats group by trace_id, job_id;
+  sum(own_seconds) as own_seconds, sum(waiting_seconds) as waiting_seconds,
+  (select {store/trace_success} from traces t
+    where t.id = k.trace_id and t.status in ('ended', 'failed', 'cancelled')) as success
+from tick_stats k group by trace_id, job_id;
 
 create unique index uq_tick_sums on tick_sums (trace_id);
 create index ix_tick_sums_job_id on tick_sums (job_id);
 
 comment on materialized view tick_sums is
-  'Sums of tick_stats for each trace, from which trace_stats has them.';
+  'Sums of tick_stats for each trace, and whether it succeeded; trace_stats has them from here.';
 comment on column tick_sums.trace_id is 'Its trace.';
 comment on column tick_sums.job_id is 'Its job.';
 comment on column tick_sums.kept_tokens is 'Tokens of the candidates that became blocks.';
@@ -46,3 +48,5 @@ comment on column tick_sums.model_seconds is 'Seconds that its steps waited for 
 comment on column tick_sums.environment_seconds is 'Seconds that its steps waited for the environment.';
 comment on column tick_sums.own_seconds is 'Seconds of its steps that were spent on neither: weavegen''s own work.';
 comment on column tick_sums.waiting_seconds is 'Seconds that its steps were ready before a worker claimed them.';
+comment on column tick_sums.success is
+  'Whether it returned with every evaluation of its task true. Null: it is not over, or one was not evaluated.';

@@ -12,7 +12,7 @@ select
   extract(epoch from coalesce(t.finished_at, now()) - t.started_at)::double precision as seconds, t.restarts,
   t.retry_of, t.fork_of, t.fork_at,
   {store/trace_result} as result, t.server,
-  t.started_at, t.finished_at
+  t.started_at, t.finished_at, k.success
 from traces t
 join jobs j on j.id = t.job_id
 join bootstraps f on f.id = t.bootstrap_id
@@ -76,3 +76,5 @@ comment on column trace_stats.result is '`result` of what the agent returned. Of
 comment on column trace_stats.server is 'Base URL of its model server.';
 comment on column trace_stats.started_at is 'When its first step became ready.';
 comment on column trace_stats.finished_at is 'When it ended, failed or was cancelled.';
+comment on column trace_stats.success is
+  'Whether it returned with every evaluation of its task true. Null: it is not over, or one was not evaluated.';

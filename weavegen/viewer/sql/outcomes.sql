@@ -1,13 +1,17 @@
--- What came of a job: its traces by result, and what it cost. What is counted from ticks is as of the last refresh.
+-- What came of a job: its traces by result, and what it cost. What is counted from ticks, and the successes with their 95%
+-- interval by Wilson (1927), are as of the last refresh.
 with counted as (
   select status in ('ended', 'failed', 'cancelled') as over, {store/trace_result} as result, count(*) as traces,
     sum(sampled_tokens) as sampled_tokens, sum(bytes - shared_bytes) filter (where status = 'ended') as kept_bytes
   from traces t where job_id = :job group by over, result
+), summed as (
+  select sum(total_reward) / nullif(sum(rewarded_ticks), 0) as reward, sum(errors)::bigint as errors,
+    sum(kept_tokens)::float / nullif((select sum(sampled_tokens) from counted), 0) as kept_share,
+    sum(model_seconds) as model_seconds, avg(success::int)::float as success, 1.959964 ^ 2 / nullif(count(success), 0) as q
+  from tick_sums where job_id = :job
 )
-select sum(total_reward) / nullif(sum(rewarded_ticks), 0) as reward, sum(errors)::bigint as errors,
-  sum(kept_tokens)::float / nullif((select sum(sampled_tokens) from counted), 0) as kept_share,
-  sum(model_seconds) as model_seconds,
+select summed.*, (success + q / 2 - half) / (1 + q) as success_low, (success + q / 2 + half) / (1 + q) as success_high,
   (select sum(sampled_tokens) / nullif(sum(kept_bytes) / 1e6, 0) from counted)::float as tokens_per_kept_megabyte,
   (select json_agg(json_build_object('result', result, 'traces', traces) order by traces desc, result)
     from counted where over) as results
-from tick_sums where job_id = :job
+from summed cross join lateral (select sqrt(greatest(0, success * (1 - success) * q + q * q / 4)) as half) h
