@@ -204,16 +204,14 @@ class Driver:
         def enqueue(name: str, **job: Any) -> int:
             return self.once(round, name.removeprefix("eval "), **job)
 
-        evaluation = evaluate.run(
-            model, order.files, order.held_out, order.settings, None, order.params, enqueue=enqueue
-        )
+        measured = evaluate.run(model, order.files, order.held_out, order.settings, None, order.params, enqueue=enqueue)
         self.require(round, *SETTINGS)
         with reading() as conn:
             labels = [pair for _, pair in judged(conn, round.jobs["unaided"])]
         with contextlib.suppress(UsageError):  # there are too few labels
             line = fit(WILL_RUN, labels)
             round.corrections, round.brier = {WILL_RUN: (line.slope, line.intercept)}, line.brier_after
-        round.evaluation, round.auc = evaluation, area(labels)
+        round.evaluation, round.auc = measured, area(labels)
         if round.number:
             round.auc = self.auc_of_base(round, model)
         self.loop.judge(round)

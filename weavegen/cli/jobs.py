@@ -279,10 +279,8 @@ def check(
     config = configuration.load()
     folder = on_this_host(config, enqueueing.choose_packages(config, packages, environment))
     files = enqueueing.files_here(config, enqueueing.pack_files([order], files_folder))
-    results = dry_run(
-        config, order.source, order.params, ops=ops, network=network or "none", packages=folder, files=files
-    )
-    done: dict[str, Executed] = dict(zip(ops, results, strict=False))
+    ran = dry_run(config, order.source, order.params, ops=ops, network=network or "none", packages=folder, files=files)
+    done: dict[str, Executed] = dict(zip(ops, ran, strict=False))
     failures = [failure for executed in done.values() for failure in failures_of(executed)]
     return Result(done, (text + "\n" for text in report(done, failures)), code=1 if failures else 0)
 

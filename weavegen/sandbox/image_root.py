@@ -85,9 +85,7 @@ def mounted() -> tuple[Path, ...]:
     """The folders of the host that the interpreter needs: its prefix, and those of its libraries."""
     needed = [PREFIX, *(Path(path) for path in library_path()), Path(loader()).parent]
     tops = {Path("/usr") if path.is_relative_to("/usr") else path for path in needed}
-    return tuple(
-        sorted(path for path in tops if not any(path != other and path.is_relative_to(other) for other in tops))
-    )
+    return tuple(sorted(path for path in tops if not any(path != top and path.is_relative_to(top) for top in tops)))
 
 
 @cache
