@@ -142,6 +142,20 @@ def test_a_second_delivery_and_a_late_worker_change_nothing(db: Database) -> Non
     assert scalar(db, "select count(*) from steps where ordinal = 0 and status = 'done'") == 1
 
 
+def test_a_late_worker_ends_a_step_that_no_other_worker_has_claimed(db: Database) -> None:
+    enqueue(db, 1)
+    worker = Worker(db)
+    [message] = worker.engine.start_queued()
+    held = worker.claim(message.step_id)
+    assert held is not None
+    with db.begin() as conn:
+        conn.execute(Statement("update steps set lease_until = now() - interval '1 second'"))
+        assert [late.step_id for late in steps.overdue(conn, 60)] == [message.step_id]
+    worker.finish(held)
+    assert worker.claim(message.step_id) is None
+    assert scalar(db, "select claims from steps where ordinal = 0 and status = 'done'") == 1
+
+
 def test_a_ready_step_that_no_worker_claimed_is_sent_again(db: Database) -> None:
     enqueue(db, 1)
     worker = Worker(db)

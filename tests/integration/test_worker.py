@@ -1,4 +1,4 @@
-"""A step whose result the database refuses."""
+"""A step whose result the database refuses, and one whose lease expires while its worker is alive."""
 
 import re
 
@@ -9,7 +9,8 @@ from weavegen.config import Config
 from weavegen.database import Connection, Database, Statement
 from weavegen.engine import worker as module
 from weavegen.engine.worker import Done, Worker
-from weavegen.kernel.steps import Execute
+from weavegen.kernel.steps import Execute, Executed
+from weavegen.store import steps
 from weavegen.store.steps import Claimed
 
 
@@ -39,3 +40,28 @@ def test_a_result_that_can_not_be_stored_fails_its_trace_at_once(
     assert scalar(db, "select status from traces where job_id = :job", job=job) == "failed"
     assert scalar(db, "select failure_kind from traces where job_id = :job", job=job) == "bug"
     assert "can't be stored" in scalar(db, "select failure from traces where job_id = :job", job=job)
+
+
+def test_a_step_whose_lease_expires_is_not_begun_again_by_the_process_that_does_it(
+    db: Database, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "database", lambda: db)
+    monkeypatch.setattr(module, "single", lambda: db.with_autocommit(True))
+    enqueue(db)
+    begun = []
+
+    def work(worker: Worker, claim: Claimed, step: Execute) -> Done:
+        begun.append(claim.id)
+        with db.begin() as conn:
+            conn.execute(Statement("update steps set lease_until = now() - interval '1 second'"))
+            assert [late.step_id for late in steps.overdue(conn, 60)] == [claim.id]
+        assert worker.run(claim.id).detail == "this process does it already"
+        return Done(Executed())
+
+    worker = Worker(config, lambda *_: None, {Execute: work})
+    [message] = worker.engine.start_queued()
+
+    assert worker.run(message.step_id).status == "done"
+    assert begun == [message.step_id]
+    assert worker.run(message.step_id).detail == "nothing to do"
+    assert scalar(db, "select claims from steps where id = :id and status = 'done'", id=message.step_id) == 1

@@ -44,6 +44,11 @@ class Leases:
         with self._lock:
             return list(self._held)
 
+    def holds(self, id: int) -> bool:
+        """Whether this process works on a row, be it under a lease that has expired."""
+        with self._lock:
+            return any(held == id for held, _ in self._held)
+
     def give_back(self) -> int:
         """Give all rows back, so that other workers may claim them. Returns how many there were."""
         held = self.held()

@@ -70,7 +70,9 @@ class Worker:
         self.pools = Pools(config)
 
     def run(self, step_id: int) -> Outcome:
-        """Do one step, unless another worker has it or it is over."""
+        """Do one step, unless another worker has it, this process does it already, or it is over."""
+        if self.leases.holds(step_id):  # on a host that can't keep up the lease expires; a second try would cost more
+            return Outcome("ignored", "this process does it already")
         try:
             with single().connect() as conn:
                 claim = steps.claim(conn, step_id, claimant(), self.config.lease)
