@@ -230,8 +230,13 @@ do $$ begin
 end $$;
 grant usage on schema skewed to public;
 grant select on skewed.clock to public;
+select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid();
 """
-"""A settable clock before PostgreSQL's own, because a test can't set the host's clock."""
+"""A settable clock before PostgreSQL's own, because a test can't set the host's clock.
+
+Connections that were open before keep PostgreSQL's clock. With two clocks, a lease from one connection has expired for
+the other, and steps are sent again each second until they have been claimed too often. So these connections are ended.
+"""
 
 
 def clock_jumps(hours: int) -> Fault:
