@@ -13,7 +13,8 @@ select
   sum(model_seconds) as model_seconds, sum(environment_seconds) as environment_seconds,
   sum(own_seconds) as own_seconds, sum(waiting_seconds) as waiting_seconds,
   (select {store/trace_success} from traces t
-    where t.id = k.trace_id and t.status in ('ended', 'failed', 'cancelled')) as success
+    where t.id = k.trace_id and t.status in ('ended', 'failed', 'cancelled')) as success,
+  (select count(*) from evaluations e where e.trace_id = k.trace_id and e.scope = 'task') as task_evaluations
 from tick_stats k group by trace_id, job_id;
 
 create unique index uq_tick_sums on tick_sums (trace_id);
@@ -50,3 +51,4 @@ comment on column tick_sums.own_seconds is 'Seconds of its steps that were spent
 comment on column tick_sums.waiting_seconds is 'Seconds that its steps were ready before a worker claimed them.';
 comment on column tick_sums.success is
   'Whether it returned with every evaluation of its task true. Null: it is not over, or one was not evaluated.';
+comment on column tick_sums.task_evaluations is 'Number of evaluations of its task, over all ticks. Without any, it has no success.';

@@ -1,5 +1,5 @@
 -- What came of a job: its traces by result, and what it cost. What is counted from ticks, and the successes with their 95%
--- interval by Wilson (1927), are as of the last refresh.
+-- interval by Wilson (1927), are as of the last refresh. Where no task has evaluations, there is no success to tell.
 with counted as (
   select status in ('ended', 'failed', 'cancelled') as over, {store/trace_result} as result, count(*) as traces,
     sum(sampled_tokens) as sampled_tokens, sum(bytes - shared_bytes) filter (where status = 'ended') as kept_bytes
@@ -7,7 +7,8 @@ with counted as (
 ), summed as (
   select sum(total_reward) / nullif(sum(rewarded_ticks), 0) as reward, sum(errors)::bigint as errors,
     sum(kept_tokens)::float / nullif((select sum(sampled_tokens) from counted), 0) as kept_share,
-    sum(model_seconds) as model_seconds, avg(success::int)::float as success, 1.959964 ^ 2 / nullif(count(success), 0) as q
+    sum(model_seconds) as model_seconds, case when sum(task_evaluations) > 0 then avg(success::int)::float end as success,
+    1.959964 ^ 2 / nullif(count(success), 0) as q
   from tick_sums where job_id = :job
 )
 select summed.*, (success + q / 2 - half) / (1 + q) as success_low, (success + q / 2 + half) / (1 + q) as success_high,
