@@ -14,7 +14,7 @@ from weavegen.evaluator.evaluation import share
 from weavegen.store import reports
 from weavegen.store.views import refresh
 from weavegen.trace.blocks import BlockType
-from weavegen.viewer.rendering import percent
+from weavegen.viewer.rendering import UNKNOWN, percent
 
 RESULTS = ("won", "lost", "won", None)
 
@@ -135,7 +135,7 @@ def test_a_job_begins_with_its_outcomes(page: Page, corpus: Database, job: tuple
     page.goto(f"/jobs/{job[0]}")
     outcomes = page.get_by_role("region", name="Outcomes")
     expect(outcomes).to_be_in_viewport(ratio=1)
-    for text in ("won 2 · lost 1 · no result 1", "0.250 of 0.5", "Success–"):
+    for text in ("won 2 · lost 1 · no result 1", "0.250 of 0.5", f"Success{UNKNOWN}"):
         expect(outcomes).to_contain_text(text)
     with corpus.connect() as conn:
         [row] = conn.execute(
