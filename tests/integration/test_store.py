@@ -30,6 +30,7 @@ from weavegen.kernel.steps import (
 )
 from weavegen.store import blocks, reports, steps, traces
 from weavegen.store.states import StepStatus
+from weavegen.store.steps import Claimed
 from weavegen.trace.blocks import SUCCESSORS, BlockType
 from weavegen.trace.render import parse_trace
 
@@ -124,17 +125,28 @@ def test_traces_in_postgres_equal_traces_in_memory(db: Database) -> None:
     assert scalar(db, "select count(*) from ticks where reward is null and number > 0") == 0
 
 
-def test_a_second_delivery_and_a_late_worker_change_nothing(db: Database) -> None:
+def claimed(db: Database) -> tuple[Worker, Claimed]:
+    """A worker, and the first step of a trace, which it has claimed."""
     enqueue(db, 1)
     worker = Worker(db)
     [message] = worker.engine.start_queued()
     held = worker.claim(message.step_id)
     assert held is not None
-    assert worker.claim(message.step_id) is None
-    with db.begin() as conn:  # the lease expires and another worker claims the step
+    return worker, held
+
+
+def expire(db: Database, held: Claimed) -> None:
+    """The lease of a step expires, and the step is sent again."""
+    with db.begin() as conn:
         conn.execute(Statement("update steps set lease_until = now() - interval '1 second'"))
-        assert [late.step_id for late in steps.overdue(conn, 60)] == [message.step_id]
-    other = worker.claim(message.step_id)
+        assert [late.step_id for late in steps.overdue(conn, 60)] == [held.id]
+
+
+def test_a_second_delivery_and_a_late_worker_change_nothing(db: Database) -> None:
+    worker, held = claimed(db)
+    assert worker.claim(held.id) is None
+    expire(db, held)  # and another worker claims the step
+    other = worker.claim(held.id)
     assert other is not None
     worker.finish(other)
     with pytest.raises(StepLost):
@@ -143,16 +155,10 @@ def test_a_second_delivery_and_a_late_worker_change_nothing(db: Database) -> Non
 
 
 def test_a_late_worker_ends_a_step_that_no_other_worker_has_claimed(db: Database) -> None:
-    enqueue(db, 1)
-    worker = Worker(db)
-    [message] = worker.engine.start_queued()
-    held = worker.claim(message.step_id)
-    assert held is not None
-    with db.begin() as conn:
-        conn.execute(Statement("update steps set lease_until = now() - interval '1 second'"))
-        assert [late.step_id for late in steps.overdue(conn, 60)] == [message.step_id]
+    worker, held = claimed(db)
+    expire(db, held)
     worker.finish(held)
-    assert worker.claim(message.step_id) is None
+    assert worker.claim(held.id) is None
     assert scalar(db, "select claims from steps where ordinal = 0 and status = 'done'") == 1
 
 
@@ -168,11 +174,7 @@ def test_a_ready_step_that_no_worker_claimed_is_sent_again(db: Database) -> None
 
 
 def test_a_renewed_lease_is_kept(db: Database) -> None:
-    enqueue(db, 1)
-    worker = Worker(db)
-    [message] = worker.engine.start_queued()
-    held = worker.claim(message.step_id)
-    assert held is not None
+    _, held = claimed(db)
     with db.begin() as conn:
         conn.execute(Statement("update steps set lease_until = now() - interval '1 second'"))
         steps.LEASES.renew(conn, [(held.id, held.claims)], 60)
