@@ -164,6 +164,7 @@ BEGINNINGS = {
     "store/sql/fork_copied_steps": "with",
     "store/sql/trace_result": "select",
     "store/sql/trace_success": "select",
+    "viewer/sql/wilson": "select * from (select 0.5 as value, 2 as n) shares",
 }
 """What the program puts before statements that are not whole."""
 ENDS = dict.fromkeys(

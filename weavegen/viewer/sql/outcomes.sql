@@ -7,12 +7,13 @@ with counted as (
 ), summed as (
   select sum(total_reward) / nullif(sum(rewarded_ticks), 0) as reward, sum(errors)::bigint as errors,
     sum(kept_tokens)::float / nullif((select sum(sampled_tokens) from counted), 0) as kept_share,
-    sum(model_seconds) as model_seconds, case when sum(task_evaluations) > 0 then avg(success::int)::float end as success,
-    1.959964 ^ 2 / nullif(count(success), 0) as q
+    sum(model_seconds) as model_seconds, case when sum(task_evaluations) > 0 then avg(success::int)::float end as value,
+    count(success) as n
   from tick_sums where job_id = :job
 )
-select summed.*, (success + q / 2 - half) / (1 + q) as success_low, (success + q / 2 + half) / (1 + q) as success_high,
+select summed.*, value as success, share_low as success_low, share_high as success_high,
   (select sum(sampled_tokens) / nullif(sum(kept_bytes) / 1e6, 0) from counted)::float as tokens_per_kept_megabyte,
   (select json_agg(json_build_object('result', result, 'traces', traces) order by traces desc, result)
     from counted where over) as results
-from summed cross join lateral (select sqrt(greatest(0, success * (1 - success) * q + q * q / 4)) as half) h
+from summed
+{viewer/wilson}

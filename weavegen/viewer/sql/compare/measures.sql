@@ -52,14 +52,14 @@ with finished as (
 )
 select to_char(position, '00') || ' ' || measure as position_and_name, measure, kind, job_id, file as bootstrap, value, n,
   case kind
-    when 'share' then greatest(0, (value + q / 2 - half) / (1 + q))
+    when 'share' then share_low
     when 'percent' then greatest(0, value - z * error) else value - z * error
   end as low,
   case kind
-    when 'share' then least(1, (value + q / 2 + half) / (1 + q))
+    when 'share' then share_high
     when 'percent' then least(1, value + z * error) else value + z * error
   end as high
 from spread
-cross join lateral (select 1.959964 as z, 1.959964 ^ 2 / n as q) c
-cross join lateral (select sqrt(greatest(0, value * (1 - value) * q + q * q / 4)) as half) h
+cross join (select 1.959964 as z) c
+{viewer/wilson}
 order by file nulls first, position, measure, job_id
