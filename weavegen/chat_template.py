@@ -45,14 +45,12 @@ def renderer(folder: Path, file: Path | None = None) -> Render:
     found = file.read_text() if file.is_file() else _default(config.get("chat_template"))
     source = required(found, f"{folder} has no chat template: {GIVE}")
     tokens = {name: _text(config.get(name)) for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
-    environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
-    environment.globals["strftime_now"] = lambda format: datetime.datetime.now().strftime(format)
-    environment.globals["raise_exception"] = _refuse
+    jinja = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    jinja.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+    jinja.globals["strftime_now"] = lambda format: datetime.datetime.now().strftime(format)
+    jinja.globals["raise_exception"] = _refuse
     try:
-        template = environment.from_string(source)
+        template = jinja.from_string(source)
     except jinja2.TemplateError as error:
         raise UsageError(f"{file} is not a Jinja template: {error}") from None
 

@@ -56,9 +56,7 @@ class Tick:
 
     def append(self, draft: Append) -> Block:
         """Record a block. It is stored in the transaction that advances the journal."""
-        return self.cursor.append(
-            msgspec.structs.replace(draft, tags=(*draft.tags, *self.tags)) if self.tags else draft
-        )
+        return self.cursor.append(msgspec.structs.replace(draft, tags=draft.tags + self.tags) if self.tags else draft)
 
     def say(self, type: BlockType, text: str, tools: str | None = None) -> Block:
         """Record a block that has only a text, such as a message that the model did not write. `tools`: see Append."""

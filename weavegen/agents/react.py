@@ -21,7 +21,8 @@ from weavegen.errors import RolloutError
 from weavegen.kernel import prompts
 from weavegen.kernel.replay import Program
 from weavegen.kernel.steps import Append, Ended, Evaluated, Executed
-from weavegen.linting.truncate import NO_PYTHON, parse
+from weavegen.linting.truncate import parse
+from weavegen.python_parser import NO_PYTHON
 from weavegen.trace.blocks import BlockType
 
 MAX_MESSAGES = 50

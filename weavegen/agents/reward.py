@@ -33,10 +33,8 @@ def reward(recorded: Recorded, evaluations: Sequence[Evaluated], settings: Setti
     shares = {}
     for distance, block in enumerate(b for b in reversed(blocks) if b.type in REWARDED and total is not None):
         shares[block.index] = (total or 0.0) * settings.reward_decay**distance
-    corrections, only_protected = preferences(recorded), bool(protected)
-    return Reward(
-        reward=total, shares=shares, preferences=corrections, protected=only_protected, not_evaluated=left_out
-    )
+    preferred, only_protected = preferences(recorded), bool(protected)
+    return Reward(reward=total, shares=shares, preferences=preferred, protected=only_protected, not_evaluated=left_out)
 
 
 def preferences(recorded: Recorded) -> dict[int, float]:

@@ -85,10 +85,8 @@ class Execution:
             yield RunSubagent(subagent=name, minutes=state_of(executed, name).time_budget)
         elif (asked := executed.writes) is not None:
             type = BlockType(asked.type)
-            questions = tuple(map(one_line, asked.questions))
-            draft, error = yield from write_block(
-                t, type, hint=asked.hint, questions=questions, **place(t, type, executed)
-            )
+            about, questions = place(t, type, executed), tuple(map(one_line, asked.questions))
+            draft, error = yield from write_block(t, type, hint=asked.hint, questions=questions, **about)
             written = record(t, draft, error)
             told = {"type": written.type, "index": written.index, "body": written.body, "score": draft.score}
             source = encode(told).decode()

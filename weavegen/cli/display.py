@@ -49,10 +49,8 @@ def console(*, stderr: bool = False) -> Console:
     """A console on standard output or standard error; 200 columns wide where that is no terminal."""
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
     # Environment variables about colours must not make rich redraw in a pipe.
-    interactive = terminal and os.environ.get("TERM", "") not in ("dumb", "unknown")
-    return HarmlessConsole(
-        stderr=stderr, highlight=False, width=None if terminal else 200, force_interactive=interactive
-    )
+    animated = terminal and os.environ.get("TERM", "") not in ("dumb", "unknown")
+    return HarmlessConsole(stderr=stderr, highlight=False, width=None if terminal else 200, force_interactive=animated)
 
 
 def write(text: str) -> None:

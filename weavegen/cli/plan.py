@@ -66,10 +66,8 @@ def plan(
     servers = gpus // gpus_per_server
     figures = estimate(kept, gpus, servers, rates)
     hours = {
-        name: sorted(
-            estimate(kept, gpus, servers, rates | {name: replace(one, value=end)})["hours"] for end in one.known
-        )
-        for name, one in rates.items()
+        key: sorted(estimate(kept, gpus, servers, rates | {key: replace(one, value=end)})["hours"] for end in one.known)
+        for key, one in rates.items()
         if one.known
     }
     if hours:

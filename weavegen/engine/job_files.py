@@ -6,6 +6,7 @@ from pathlib import Path
 
 from weavegen.engine.document_folder import named_plainly, visible
 from weavegen.errors import UsageError
+from weavegen.python_parser import NO_PYTHON, parse
 from weavegen.sandbox.starting_files import IMPORTABLE
 
 MAX_FILES = 10_000
@@ -57,8 +58,8 @@ def neighbours(file: Path, source: str) -> dict[str, bytes]:
 def imported(source: str) -> Iterator[str]:
     """The modules of the package `bootstraps` that a text imports."""
     try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = parse(source)
+    except NO_PYTHON:
         return
     for node in ast.walk(tree):
         names: Iterable[str] = ()

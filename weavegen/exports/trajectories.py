@@ -63,19 +63,17 @@ Part = tuple[list[int], list[float] | None]
 """Consecutive tokens, with logprobs if the model sampled them in this conversation; None: it only read them."""
 
 
-def parts_of(conversation: list[Any]) -> Iterator[list[Part]] | None:
+def parts_of(rows: list[Any]) -> Iterator[list[Part]] | None:
     """The parts of each message of a conversation; None where not all tokens are recorded.
 
     Messages that the model wrote in a nested conversation were only read in this one.
     """
-    first, last = conversation[-1].first, conversation[-1]
-    for row in conversation:
+    first, last = rows[-1].first, rows[-1]
+    for row in rows:
         sampled = row.first == first and None in (row.opening, row.sampled, row.logprobs)
         if sampled or (row is not last and row.read is None):
             return None
-    return (
-        message_parts(row, row is last) if row.first == first else [(integers(row.read), None)] for row in conversation
-    )
+    return (message_parts(row, row is last) if row.first == first else [(integers(row.read), None)] for row in rows)
 
 
 def message_parts(row: Any, last: bool) -> list[Part]:
@@ -118,9 +116,7 @@ def conversation_rows(source: Source, trace: int) -> Iterator[tuple[Row, list[An
                 "tools": next((message.tools for message in conversation if message.tools is not None), None),
                 "replies": sum(message.first == conversation[-1].first for message in conversation),
                 # The model read answers of tools as messages of the user.
-                "messages": [
-                    {"role": role(BlockType(message.type)), "content": message.text} for message in conversation
-                ],
+                "messages": [{"role": role(BlockType(one.type)), "content": one.text} for one in conversation],
             },
             conversation,
         )

@@ -276,11 +276,9 @@ def checked_environ(values: Mapping[str, str]) -> dict[str, str]:
     return dict(values)
 
 
-def context_of(environment: Path) -> str:
+def context_of(folder: Path) -> str:
     """Hash of all files from which a task's image is made."""
-    return images.digest_of(
-        {path.relative_to(environment).as_posix(): content(path) for path in environment.rglob("*")}
-    )
+    return images.digest_of({path.relative_to(folder).as_posix(): content(path) for path in folder.rglob("*")})
 
 
 def content(path: Path) -> bytes:

@@ -15,7 +15,8 @@ from weavegen.kernel.steps import Lint, Penalties, Verdict
 from weavegen.linting.forged_markup import without_fake_lines
 from weavegen.linting.partial import viable_prefix
 from weavegen.linting.structure import REGISTERS, first_function, fit, registration, string
-from weavegen.linting.truncate import NO_PYTHON, parse, rewrite
+from weavegen.linting.truncate import parse, rewrite
+from weavegen.python_parser import NO_PYTHON
 from weavegen.trace.blocks import CALLBACK, IMAGINED, PROSE, BlockType
 
 CODE_IN_PROSE = re.compile(

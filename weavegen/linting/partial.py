@@ -12,11 +12,11 @@ import io
 import keyword
 import re
 import tokenize
-import warnings
 from collections.abc import Iterator
 
 from weavegen.linting.structure import GRAMMARS, REGISTERS, Shape, kinds
-from weavegen.linting.truncate import MAX_CHARS, NO_PYTHON, check_effort, parse, parses
+from weavegen.linting.truncate import MAX_CHARS, parse, parses
+from weavegen.python_parser import NO_PYTHON
 from weavegen.trace.blocks import CALLBACK, PROSE, BlockType
 
 ALLOW_INCOMPLETE_INPUT = 0x4000
@@ -35,9 +35,7 @@ COMPOUND = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, a
 CLAUSES = frozenset({"elif", "else", "except", "finally"})
 """First words of a clause that extends the statement before."""
 
-NEVER_FIRST = frozenset(
-    {"class", "assert", "del", "raise", "return", "global", "nonlocal", "pass", "break", "continue"}
-)
+NOT_FIRST = frozenset({"class", "assert", "del", "raise", "return", "global", "nonlocal", "pass", "break", "continue"})
 """First words that no top-level statement of an observation-inference block may have."""
 
 _LAST_WORD = re.compile(r"[a-zA-Z]{1,12}$")
@@ -75,10 +73,7 @@ def _viable(text: str) -> bool:
 def _state(text: str) -> str:
     """`whole`: a program; `open`: the beginning of one; `broken`: the parser found an error before the end."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            check_effort(text)
-            compile(text, "<block>", "exec", ast.PyCF_ONLY_AST | ALLOW_INCOMPLETE_INPUT, dont_inherit=True)
+        parse(text, ALLOW_INCOMPLETE_INPUT)
     except SyntaxError as error:
         found = UNFINISHED.match(error.msg)
         return "open" if found and found[1] in (None, str(text.count("\n") + 1)) else "broken"
@@ -174,6 +169,6 @@ def _possible(type: BlockType, core: str, decorated: bool) -> set[str]:
         plain = re.sub(r"[\s\\()]|#[^\n]*", "", core[:999])
         if call.startswith(plain) or plain.startswith(call):
             possible.add("REGISTRATION")
-    elif not rest or word not in NEVER_FIRST:
+    elif not rest or word not in NOT_FIRST:
         possible |= {"VIEW", "SETUP"}
     return possible

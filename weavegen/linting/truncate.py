@@ -3,10 +3,11 @@
 import ast
 import re
 import unicodedata
-import warnings
 
+from weavegen import python_parser
 from weavegen.linting.forged_markup import without_fakes
 from weavegen.linting.structure import GRAMMARS, fit
+from weavegen.python_parser import NO_PYTHON
 from weavegen.trace.blocks import PROSE, BlockType
 
 MAX_CHARS = 100_000
@@ -16,10 +17,6 @@ MAX_COMBINING_MARKS = 500
 """Combining marks in a row. Python normalises names, and its time is quadratic in this number."""
 
 _NON_ASCII = re.compile(rf"[^\x00-\x7f]{{{MAX_COMBINING_MARKS},}}")
-
-
-NO_PYTHON = (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError)
-"""What Python's parser and compiler raise."""
 
 
 def check_effort(text: str) -> None:
@@ -34,12 +31,10 @@ def check_effort(text: str) -> None:
                 raise ValueError(f"more than {MAX_COMBINING_MARKS} combining marks in a row")
 
 
-def parse(text: str) -> ast.Module:
-    """`ast.parse` without warnings, for texts that it handles fast. Raises one of NO_PYTHON."""
+def parse(text: str, flags: int = 0) -> ast.Module:
+    """`python_parser.parse` for texts that it handles fast. Raises one of NO_PYTHON."""
     check_effort(text)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(text)
+    return python_parser.parse(text, flags)
 
 
 def parses(text: str) -> bool:

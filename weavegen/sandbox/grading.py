@@ -26,6 +26,7 @@ import msgspec
 from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure, UsageError
 from weavegen.kernel.steps import Evaluated, Executed, Failure, SubagentState
+from weavegen.python_parser import NO_PYTHON, parse
 from weavegen.sandbox import groups
 from weavegen.sandbox.answer import InvalidAnswer, check_value
 from weavegen.sandbox.children import tail
@@ -64,8 +65,8 @@ Found = dict[Protected, Evaluated]
 def declared(source: str) -> tuple[Protected, ...]:
     """Return the protected evaluations of a bootstrap's text. Raises UsageError where one is not written out."""
     try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = parse(source)
+    except NO_PYTHON:
         return ()
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.keywords]

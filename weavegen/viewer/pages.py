@@ -169,7 +169,7 @@ class Pages:
         from weavegen.search.user_search import search_texts
 
         asked = {name: request.query_params.get(name, "").strip() for name in ("q", "type", "job", "trace")}
-        hits, wrong, simulated = list[Any](), None, set[int]()
+        hits, bad, simulated = list[Any](), None, set[int]()
         if asked["q"]:
             try:
                 trace_id = query_number(request, "trace")
@@ -179,11 +179,9 @@ class Pages:
                     hits = search_texts(conn, asked["q"], scope, type=asked["type"] or None, top_k=MAX_HITS)
                     simulated = traces.simulated_jobs(conn, {hit.job for hit in hits if hit.job is not None})
             except UsageError as error:
-                wrong = str(error)
+                bad = str(error)
         types = list(map(str, RETRIEVABLE))
-        return page(
-            "search.html", asked=asked, hits=hits, simulated=simulated, problem=wrong, types=types, most=MAX_HITS
-        )
+        return page("search.html", asked=asked, hits=hits, simulated=simulated, problem=bad, types=types, most=MAX_HITS)
 
     def figures(self, request: Request) -> Response:
         job_id = query_number(request, "job")

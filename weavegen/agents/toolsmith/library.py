@@ -14,7 +14,8 @@ import msgspec
 
 from weavegen.agents.dialogue import BOX_TOOLS, RESEARCH, Tool, arguments_struct, declared_tool
 from weavegen.kernel.steps import Value
-from weavegen.linting.truncate import NO_PYTHON, parse
+from weavegen.linting.truncate import parse
+from weavegen.python_parser import NO_PYTHON
 
 TYPES: dict[str, Any] = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict}
 """Annotations that are checked. An argument with another annotation accepts any value."""
