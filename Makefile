@@ -50,7 +50,7 @@ test-tools: ## test agents' tools and tasks with the real nano, Emacs, NetHack a
 
 test-web: ## test the viewer and Flower in the system's Chromium; fetches axe-core from npm
 	@bash scripts/setup.sh chromium npm
-	@$(BIN)/python -m pytest -s tests/web
+	@$(BIN)/python -m pytest -s -n 2 --dist loadfile tests/web
 
 pictures: ## make the pictures in docs/images, from temporary installations; three minutes
 	@bash scripts/setup.sh chromium

@@ -44,7 +44,7 @@ def launch(playwright: Playwright) -> Browser:
 
 def tell(text: str) -> None:
     """Print a measured figure for a run with -s. Figures are never asserted."""
-    sys.stdout.write(f"{text}\n")
+    sys.stderr.write(f"{text}\n")  # xdist passes on what a process writes there
 
 
 @dataclass
