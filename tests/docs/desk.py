@@ -1,7 +1,8 @@
 """A reader's desk: an installation with everything that the documents take for granted, and a terminal beside it.
 
-Commands are typed unchanged into bash. PLACEHOLDERS replace only what a document invents, such as a trace's number or
-another machine's address.
+Commands are typed unchanged into bash. Of one that bash would only split into words, a process is forked that has
+imported weavegen already (tests/support/command.py). PLACEHOLDERS replace only what a document invents, such as a
+trace's number or another machine's address.
 """
 
 import contextlib
@@ -9,6 +10,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -24,6 +26,7 @@ from simulation.process import Process
 from tests.docs.reading import Command, code
 from tests.support import ROOT
 from tests.support.collector import Collector
+from tests.support.command import run
 from tests.support.installation import Installation, installed
 from tests.support.nano_model import make
 from tests.support.ports import free_port
@@ -112,6 +115,8 @@ PLACEHOLDERS = (
 """What a document invents, and its replacement. In braces: Desk.facts."""
 ENDLESS = re.compile(r"weavegen (serve|nano serve|sim|watch|metrics --listen|spans --follow)|-m simulation")
 """Commands that users end with Ctrl-C."""
+PLAIN = re.compile(r"weavegen( [\w ./:=,'\"-]+)?")
+"""Commands that bash only splits into words."""
 PORT = re.compile(r"--(?:port|listen) (\d+)")
 """Where these commands answer once they are up, if they do."""
 STEERING = re.compile(r"weavegen (pause|drain|resume|up|pool (add|remove))")
@@ -262,6 +267,9 @@ class Desk:
 
     def bash(self, text: str, place: Path) -> Outcome:
         """Run until it ends by itself."""
+        if PLAIN.fullmatch(text):
+            done = run(shlex.split(text)[1:], self.environ_at(place), place, PATIENCE)
+            return Outcome(text, done.returncode, done.stdout, done.stderr)
         with self.terminal(text, place) as process:
             out, err = process.communicate(timeout=PATIENCE)
             return Outcome(text, process.returncode, out, err)
@@ -283,12 +291,16 @@ class Desk:
             out, err = process.communicate(timeout=PATIENCE)
             return Outcome(text, process.returncode, first + out, err)
 
+    def environ_at(self, place: Path) -> dict[str, str]:
+        """Environment variables of commands that are typed there."""
+        return self.environ | {"WEAVEGEN_USER": f"desk-{place.name}"}
+
     @contextlib.contextmanager
     def terminal(self, text: str, place: Path) -> Iterator["subprocess.Popen[str]"]:
         """A terminal in which the text is typed."""
         process = subprocess.Popen(
             ["bash", "-c", text],
-            env=self.environ | {"WEAVEGEN_USER": f"desk-{place.name}"},
+            env=self.environ_at(place),
             cwd=place,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
