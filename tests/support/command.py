@@ -8,13 +8,17 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
+from multiprocessing.connection import wait
 from pathlib import Path
 
 PROGRAM = Path(sys.executable).parent / "weavegen"
 
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(["tests.support.preload"])
+_polling = threading.Lock()
+"""Held where multiprocessing looks for the exit codes of all processes: of two threads, one would read 255."""
 
 
 def run(
@@ -28,11 +32,15 @@ def run(
     with tempfile.TemporaryDirectory(prefix="weavegen-command-") as written:
         out, err = Path(written, "out"), Path(written, "err")
         process = _processes.Process(target=_main, args=(command, dict(environ), str(folder), str(out), str(err)))
-        process.start()
-        process.join(timeout)
-        if process.exitcode is None:
+        with _polling:
+            process.start()
+        ended = wait([process.sentinel], timeout)
+        if not ended:
             process.kill()
+        with _polling:
             process.join()
+            assert process.exitcode is not None
+        if not ended:
             raise subprocess.TimeoutExpired(command, timeout, out.read_text(), err.read_text())
         return subprocess.CompletedProcess(command, process.exitcode, out.read_text(), err.read_text())
 
