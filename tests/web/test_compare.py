@@ -160,6 +160,17 @@ def test_two_jobs_by_measures_with_intervals(page: Page, corpus: Database) -> No
     expect(settings.locator("tbody tr")).to_have_text(["ticks34"])
 
 
+def test_a_task_without_evaluations_has_no_success(page: Page, corpus: Database) -> None:
+    job = "select job_id from traces where id = :id"
+    with corpus.begin() as conn:
+        new = [new_trace(conn, status="ended") for _ in range(2)]
+        a, b = (conn.execute(Statement(job), {"id": trace}).scalar_one() for trace in new)
+    page.goto(f"/compare/jobs?a={a}&b={b}")
+    measures = page.get_by_role("region", name="Measures", exact=True)
+    expect(measures.get_by_role("cell", name="ended", exact=True)).to_have_count(1)
+    expect(measures.get_by_role("cell", name="success", exact=True)).to_have_count(0)
+
+
 def test_real_jobs_are_compared(page: Page) -> None:
     page.goto("/compare/jobs?a=1&b=2")
     expect(page.locator(".plot svg")).to_have_count(1)

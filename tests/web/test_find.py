@@ -138,6 +138,7 @@ def test_a_job_begins_with_its_outcomes(page: Page, corpus: Database, job: tuple
     for text in ("won 2 · lost 1 · no result 1", "0.250 of 0.5", f"Success{UNKNOWN}"):
         expect(outcomes).to_contain_text(text)
     with corpus.connect() as conn:
+        assert {one.success for one in sql.run(conn, "evaluator/traces", job=job[0])} == {None}
         [row] = conn.execute(
             Statement("select job_id from tick_sums where success and kept_tokens > 0 order by job_id limit 1")
         )

@@ -119,8 +119,8 @@ def lines(evaluations: "list[Evaluation]") -> Iterator[tuple[str, list[str]]]:
 
 
 def percent(measure: "Measure") -> str:
-    """A share with its interval."""
-    return f"{100 * measure.value:.0f}% ({100 * measure.low:.0f} to {100 * measure.high:.0f})"
+    """A share with its interval; unknown where no trace has one, such as the success of a task without evaluations."""
+    return f"{measure.value:.0%} ({100 * measure.low:.0f} to {100 * measure.high:.0f})" if measure.of else "unknown"
 
 
 def mean(measure: "Measure") -> str:
