@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -22,6 +23,17 @@ from weavegen.services import faults, fleet, processes, supervisor
 from weavegen.services.processes import Service
 
 SLEEP = ["sleep", "600"]
+ENDING = """
+import ctypes, subprocess, threading, time
+
+subprocess.Popen(["sleep", "600"], env={})
+threading.Thread(target=time.sleep, args=(600,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+"""A program whose first thread has ended and whose second has not: so is a large program for a while after SIGKILL.
+
+It is a zombie, and its child, which no variable marks as a service's, still has it as parent.
+"""
 
 
 @pytest.fixture
@@ -143,6 +155,16 @@ def test_services_of_a_removed_home_are_found_and_ended(home: Config) -> None:
     assert len(processes.orphans(home)) == 2
     processes.end_orphans(home)
     assert processes.orphans(home) == []
+
+
+def test_children_of_a_server_that_still_ends_are_ended(home: Config) -> None:
+    service = processes.start(home, "server", [sys.executable, "-c", ENDING], url="http://127.0.0.1:1/v1")
+    until(lambda: not processes.alive(service))
+    [child] = psutil.Process(service.pid).children()
+    assert processes.orphans(home) == [child]
+    processes.end_orphans(home)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    kill(service)
 
 
 def test_a_supervisor_ends_when_another_one_took_over(home: Config) -> None:

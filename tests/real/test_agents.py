@@ -114,14 +114,15 @@ def test_the_audit_is_clean(installation: Installation) -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_one_model_writes_and_another_judges(installation: Installation) -> None:
     with serving(WEIGHTS) as url:
         installation.json("pool", "add", url)
         models = ("--model", "agent=smollm2", "--model", "evaluator=weavegen-nano")
         few = ("--set", "rounds=[1]", "--set", "max_tokens=64", "--set", "blocks=12", "--seed", "2")
-        job = installation.json("enqueue", FILES / "sums.py", *few, *models)["job"]
-        installation.wait(job, 400)
+        short = ("--set", "context=4096")  # reading a prompt takes most of the time
+        job = installation.json("enqueue", FILES / "sums.py", *few, *short, *models)["job"]
+        installation.wait(job, 600)
         query = """
             select distinct s.kind, p.model from prompts p join steps s on s.id = p.step_id
             join traces t on t.id = s.trace_id where t.job_id = :j

@@ -240,13 +240,14 @@ def orphans(config: Config) -> list[psutil.Process]:
     Also what a server that has ended left in its session: vLLM's engine has a title in place of its environment.
     """
     services = registered(config).values()
-    known = {service.pid for service in services}
-    sessions = {service.pid for service in services if service.url is not None and _process(service) is None}
+    running = {service.pid for service in services if alive(service)}
+    sessions = {service.pid for service in services if service.url is not None} - running
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, ProcessLookupError):
             marked = os.getsid(process.pid) in sessions or process.environ().get(MARK) == str(config.home)
-            if marked and known.isdisjoint([process.pid, *(parent.pid for parent in process.parents())]):
+            above = [process.pid, *(parent.pid for parent in process.parents())]
+            if marked and running.isdisjoint(above) and _runs(process):
                 found.append(process)
     return found
 
