@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -105,7 +106,12 @@ class Stack:
 
     def sql(self, query: str) -> list[dict[str, Any]]:
         url = f"postgresql://weavegen_reader:{READER}@postgres:5432/weavegen"
-        done = self.run("viewer", "weavegen", "sql", query, "--json", environ={"WEAVEGEN_READER_URL": url})
+        # While a container is taken from the network, podman's name server can be away for a moment.
+        for _ in range(10):
+            done = self.run("viewer", "weavegen", "sql", query, "--json", environ={"WEAVEGEN_READER_URL": url})
+            if "failed to resolve host" not in done.stderr:
+                break
+            time.sleep(1)
         rows: list[dict[str, Any]] = json.loads(good(done))
         return rows
 
@@ -118,7 +124,7 @@ class Stack:
     def wait(self, job: int) -> None:
         """Wait until all traces of the job have ended."""
         query = f"select id, status::text, failure from traces where job_id = {job} and status <> 'ended'"
-        self.until(lambda: not self.sql(query), f"job {job} is not over", seconds=300)
+        self.until(lambda: not self.sql(query), f"job {job} is not over", seconds=900)
 
     def address(self, service: str) -> str:
         """Where the service's only port is published."""
