@@ -114,10 +114,35 @@ def test_best_and_worst_are_the_extremes(corpus: Database, report: Report) -> No
     assert report["worst"][0]["score"] == one(corpus, scores % "min")
 
 
+def test_whether_one_would_train_on_it(corpus: Database, report: Report) -> None:
+    measured = {row["measure"]: row for row in report["training"]}
+    pairs = "from preference_pairs where job_id = :job and kind = 'candidates'"
+    differ, margin, repeated, ran, error, protected = (
+        next(row for name, row in measured.items() if name.startswith(begin))
+        for begin in ("preference pairs", "margin", "examples", "kept actions", "evaluator", "rewards")
+    )
+    assert differ["n"] == one(corpus, f"select count(*) {pairs}") > 0
+    assert differ["value"] == pytest.approx(float(one(corpus, f"select avg(outcome_differs::int) {pairs}")))
+    assert margin["n"] == one(corpus, f"select count(*) {pairs} and not outcome_differs")
+    assert margin["fine"] is (margin["value"] >= 1)
+    examples = "from sft_examples where job_id = :job"
+    different = one(corpus, f"select count(*) from (select distinct body {examples}) bodies")
+    assert repeated["value"] == pytest.approx(1 - different / one(corpus, f"select count(*) {examples}"))
+    assert ran["n"] == one(corpus, f"select count(*) {examples} and type = 'action'")
+    assert (error["fine"], protected["value"], protected["fine"]) == (error["value"] <= 0.1, 0.0, False)
+    labels = "from verifier_labels where job_id = :job and source in ('ran', 'tried')"
+    rarer = measured["labels (verifier): share of the rarer answer, Does this block run without errors?"]
+    right, of = one(corpus, f"select count(*) {labels} and label"), one(corpus, f"select count(*) {labels}")
+    assert (rarer["n"], rarer["value"]) == (of, pytest.approx(min(right, of - right) / of))
+    text = report_page.html(report)
+    assert text.index('id="training"') > text.index('id="versions"')
+    assert "look first" in text
+
+
 def test_the_page_has_all_sections_and_plots(report: Report) -> None:
     text = report_page.html(report)
     tags = Tags(text)
-    for name in ("made", "good", "evaluator", "time", "cost", "lost", "examples", "settings", "versions"):
+    for name in ("made", "good", "evaluator", "time", "cost", "lost", "examples", "settings", "versions", "training"):
         assert ("id", name) in tags.attributes
     plots = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
     assert len(plots) == 9
@@ -188,6 +213,7 @@ def test_a_job_without_started_traces_has_a_report(db: Database) -> None:
         list(refresh(conn, job))
         text = report_page.html(read(conn, job, simulation=True))
     assert "2 of 2 traces are still to be written" in text
+    assert text.count("nothing to measure") == 6
     assert "SIMULATED MODEL DATA" in text
     assert "<svg" not in text
 

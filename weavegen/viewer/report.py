@@ -39,7 +39,7 @@ PARAMETERS = {
 """Values in all queries: also the traces listed, the best and the worst examples, and the characters of a text."""
 TABLES = (
     "called", "bootstraps", "traces", "blocks", "scores", "rewards", "ticks", "calibration", "questions", "time",
-    "rejections", "penalties", "errors", "conversations", "programs", "revisions", "params", "rubrics",
+    "rejections", "penalties", "errors", "conversations", "programs", "revisions", "params", "rubrics", "training",
 )  # fmt: skip
 """Tables of a report, each the rows of the query with its name."""
 
