@@ -164,12 +164,13 @@ BEGINNINGS = {
     "store/sql/fork_copied_steps": "with",
     "store/sql/trace_result": "select",
     "store/sql/trace_success": "select",
+    "store/sql/known_success": "select",
     "viewer/sql/wilson": "select * from (select 0.5 as value, 2 as n) shares",
 }
 """What the program puts before statements that are not whole."""
 ENDS = dict.fromkeys(
     ("audit/sql/live", "audit/sql/sampled", "store/sql/fork_copied_steps"), "select 1"
-) | dict.fromkeys(("store/sql/trace_result", "store/sql/trace_success"), "from traces t")
+) | dict.fromkeys(("store/sql/trace_result", "store/sql/trace_success", "store/sql/known_success"), "from traces t")
 """What comes after them, if they are only a part of a statement."""
 SETTINGS = ("limit_time", "more_memory", "only_read")
 COMMANDS = {"audit/sql/snapshot"} | {

@@ -1,8 +1,7 @@
 -- One row for each finished trace of job :job. A task without evaluations has no success, which is null.
 select t.id as trace, f.name as bootstrap, t.status, t.candidates, t.sampled_tokens,
   (select count(*) from sft_examples s where s.trace_id = t.id) as kept,
-  case when bool_or(exists (select from evaluations e where e.trace_id = t.id and e.scope = 'task'))
-    over (partition by t.bootstrap_id) then {store/trace_success} end as success,
+  {store/known_success} as success,
   (select count(*) from candidates c join penalties p on p.candidate_id = c.id where c.trace_id = t.id) as linted,
   (select count(*) from candidates c join penalties p on p.candidate_id = c.id
     where c.trace_id = t.id and p.compiles) as legal,

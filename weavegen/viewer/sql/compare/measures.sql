@@ -4,8 +4,7 @@
 with finished as (
   select t.*, f.name as bootstrap, k.*,
     {store/trace_result} as result,
-    case when bool_or(exists (select from evaluations e where e.trace_id = t.id and e.scope = 'task'))
-      over (partition by t.bootstrap_id) then {store/trace_success} end as success
+    {store/known_success} as success
   from traces t join bootstraps f on f.id = t.bootstrap_id
   cross join lateral (
     select avg(tick_reward) filter (where tick > 0) as reward, sum(errors) as errors, sum(backtracks) as backtracks,
