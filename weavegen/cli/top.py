@@ -133,9 +133,6 @@ class FleetReader:
         return survey(self.members.keys)
 
 
-# ------------------------------------------------------------------------------------------------- in a terminal
-
-
 def watch(reader: FleetReader, console: Console) -> None:
     """Draw pictures until q or Ctrl-C is pressed."""
     state = Paced(reader.read, PICTURE_SECONDS)

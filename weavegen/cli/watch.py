@@ -130,9 +130,6 @@ class JobReader:
         return job
 
 
-# -------------------------------------------------------------------------------------------------- in a terminal
-
-
 def draw(reader: JobReader, console: Console) -> None:
     """Draw pictures over each other until the job is over."""
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
@@ -232,9 +229,6 @@ def left_line(now: WatchedJob) -> Text:
         return Text(UNKNOWN)
     end = datetime.datetime.now().astimezone() + datetime.timedelta(seconds=left)
     return Text(f"about {duration(left)}, until {end:%H:%M}" + (f" on {end:%Y-%m-%d}" if left > 43_200 else ""))
-
-
-# ---------------------------------------------------------------------------------------------- without a terminal
 
 
 def print_lines(reader: JobReader, console: Console) -> None:

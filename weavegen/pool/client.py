@@ -315,8 +315,6 @@ class ModelClient:
             self._served = pick_model(self._wanted, list_models(self.base_url, self._http), self.base_url)
         return self._served
 
-    # ------------------------------------------------------------------------------------------ yes/no
-
     def _find_sides(self) -> dict[int, bool]:
         """Find the single tokens that mean yes or no, once. Empty: use the top logprobs."""
         with self._finding:  # a hundred short requests: one thread makes them while the others wait
@@ -354,8 +352,6 @@ class ModelClient:
         logger.warning("%s ignores logprob_token_ids: using the top %d tokens", self.base_url, yes_no.TOP_TOKENS)
         self._sides = {}
         return None
-
-    # -------------------------------------------------------------------------------------------- HTTP
 
     def _complete(self, prompts: Sequence[Prompt], n: int, priority: int, most: int, **options: Any) -> _Completion:
         """Request `n` choices for every prompt, of at most `most` bytes each, and return them in order."""

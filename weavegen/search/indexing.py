@@ -54,9 +54,6 @@ def delete_retired(conn: Connection) -> None:
         sql.run(conn, "search/delete_postings", segment=segment)
 
 
-# ------------------------------------------------------------------------------------------- sealing
-
-
 def seal_next(conn: Connection) -> bool:
     """Make the largest possible segment from the oldest queued blocks. Returns False if there are too few."""
     count = sql.run(conn, "search/count_queued", limit=SEGMENT_BLOCKS[MAX_SEALED_LEVEL]).scalar_one()
@@ -121,9 +118,6 @@ def update_statistics(conn: Connection, size: int, frequencies: dict[str, int]) 
     sql.run(conn, "search/set_statistics", documents=size, spread=spread, average_idf=average)
 
 
-# ------------------------------------------------------------------------------------------- merging
-
-
 def merge_next(conn: Connection) -> bool:
     """Merge the oldest segments of the lowest level that has enough. Returns False if no level has."""
     row = sql.run(conn, "search/mergeable", factor=MERGE_FACTOR, last=len(SEGMENT_BLOCKS) - 1).one_or_none()
@@ -160,9 +154,6 @@ def merged_postings(conn: Connection, offsets: dict[int, tuple[int, int]], size:
                 offset, length = offsets[segment]
                 parts.append((offset, unpack(data, frequency, length)))
             yield word, *merge_postings(parts, size)
-
-
-# ------------------------------------------------------------------------------------------- reindexing
 
 
 def rebuild(conn: Connection, progress: Callable[[int, int], None] = lambda done, total: None) -> int:

@@ -24,9 +24,6 @@ MAX_REASON_CHARS = 2000
 LEASES = LeaseTable("campaign_batches", "batch", BatchStatus.WAITING)
 
 
-# ---------------------------------------------------------------------------------------------------- creating
-
-
 def preview(conn: Connection, rubric: Rubric, over: str, ids: Sequence[int]) -> Any:
     """What a campaign about these blocks or candidates would ask, a row of preview_campaign.sql. Writes nothing."""
     numbers = {"all_types": list(map(str, BlockType)), "numbers": [len(rubric.about(type)) for type in BlockType]}
@@ -64,9 +61,6 @@ def _parameters(rubric: Rubric, over: str, ids: Sequence[int]) -> dict[str, Any]
         "over": over, "ids": ids, "types": [str(type) for type in rubric.types],
         "assertions": rubric.assertions, "size": BATCH_SIZE,
     }  # fmt: skip
-
-
-# ------------------------------------------------------------------------------------------------------ batches
 
 
 @dataclass(frozen=True)
@@ -140,9 +134,6 @@ def batches_to_send(conn: Connection, resend: float, in_flight: int = MAX_IN_FLI
     return sorted((row.id, row.label) for row in sent)
 
 
-# ------------------------------------------------------------------------------------------------------ control
-
-
 def rows(conn: Connection, name: str | None = None) -> Sequence[Any]:
     """Rows of campaigns.sql: all campaigns, newest first; or one. Raises UsageError if there is no such campaign."""
     campaign = None if name is None else campaign_id(conn, name)
@@ -164,9 +155,6 @@ def retry(conn: Connection, name: str) -> int:
     """Ask once more about the failed items of a campaign. Returns how many. Raises UsageError as above."""
     set_state(conn, name, CampaignState.ACTIVE)
     return int(sql.run(conn, "store/retry_campaign", name=name).scalar_one())
-
-
-# -------------------------------------------------------------------------------------------------- corrections
 
 
 def save_correction(

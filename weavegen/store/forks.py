@@ -60,9 +60,6 @@ class Cut:
         return [self.tick, *self.callers]
 
 
-# ------------------------------------------------------------------------------------------ finding the cut
-
-
 def trace(conn: Connection, trace_id: int) -> Any:
     """A trace that is to be forked, a row of forked_trace.sql. Raises UsageError if there is none."""
     row = sql.run(conn, "store/forked_trace", trace=trace_id).one_or_none()
@@ -92,9 +89,6 @@ def cut(conn: Connection, trace: Any, place: Place, at: int, ordinal: int, clock
     callers = sql.run(conn, "store/callers_of_tick", trace=trace.id, tick=place.tick).scalars()
     before = place.steps[ordinal].id if ordinal < len(place.steps) else None
     return Cut(trace.id, at, place.tick, tuple(callers), before, clock, place.paused_seconds)
-
-
-# ------------------------------------------------------------------------------------------- emptied results
 
 
 def entries(conn: Connection, rows: Sequence[Any]) -> list[Entry]:
@@ -144,9 +138,6 @@ def _verdict(row: Any) -> Verdict:
         penalties=Penalties(**{name: getattr(row, name) for name in Penalties.__struct_fields__}),
         viable=row.viable,
     )
-
-
-# -------------------------------------------------------------------------------------------------- queueing
 
 
 def enqueue(

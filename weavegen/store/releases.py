@@ -16,9 +16,6 @@ Key = tuple[int, ...]
 """Identifies a row of a format's view."""
 
 
-# ---------------------------------------------------------------------------------------------- about traces
-
-
 def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """The items in lists of at most `size`."""
     rest = iter(items)
@@ -64,9 +61,6 @@ def tokens_of(conn: Connection, traces: Sequence[int], blocks: int = 3) -> list[
     """A few blocks of these traces, each with the token ids that the model read."""
     values = {"traces": traces[:TRACES_PER_QUERY], "blocks": blocks}
     return [(row.rendered, list(row.token_ids)) for row in sql.run(conn, "store/release_tokens", **values)]
-
-
-# -------------------------------------------------------------------------------------------------------- rows
 
 
 def require_free(conn: Connection, name: str) -> None:

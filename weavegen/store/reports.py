@@ -18,8 +18,6 @@ from weavegen.store.session import read_only
 from weavegen.store.states import TraceStatus
 from weavegen.store.urls import READER
 
-# -------------------------------------------------------------------------------------------------------- jobs
-
 
 @dataclass(frozen=True)
 class Retune:
@@ -165,9 +163,6 @@ def troubles(conn: Connection, job: JobRow, seconds: float = 5.0) -> Troubles:
         return Troubles(None, None, None)
 
 
-# ------------------------------------------------------------------------------------------------------ traces
-
-
 def traces(
     conn: Connection, job_id: int, limit: int | None = None, *, status: TraceStatus | str | None = None
 ) -> Sequence[Any]:
@@ -189,9 +184,6 @@ def blocks(conn: Connection, trace_id: int, chunk: int = 200) -> Generator[str]:
         raise UsageError(f"there is no trace {trace_id}: `weavegen status JOB` lists a job's traces")
     every = {"trace": trace_id, "first": 0, "end": 2**63 - 1}
     return (row.rendered for row in conn.stream(sql.load("store/rendered_blocks"), every, chunk))
-
-
-# ------------------------------------------------------------------------------------------- queries of users
 
 
 def materialised(conn: Connection, query: str) -> dict[str, float]:

@@ -81,9 +81,6 @@ class Standing:
     result: str | None = None
 
 
-# ----------------------------------------------------------------------------------------------------- reading
-
-
 def rows(
     conn: Connection, *, id: int | None = None, statuses: Sequence[str] | None = None, user: str | None = None
 ) -> list[RequestRow]:
@@ -102,9 +99,6 @@ def load(conn: Connection, id: int) -> RequestRow:
 def changes(conn: Connection, id: int) -> list[Change]:
     """All changes of a request, in order."""
     return [Change(*row) for row in sql.run(conn, "store/request_changes", request=id)]
-
-
-# ---------------------------------------------------------------------------------------------------- changing
 
 
 def insert(conn: Connection, spec: RequestSpec, user: str) -> int:

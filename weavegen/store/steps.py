@@ -20,9 +20,6 @@ RESULTS = ("result", "failure_kind", "failure", "model_seconds", "environment_se
 LEASES = LeaseTable("steps", "step", StepStatus.READY)
 
 
-# -------------------------------------------------------------------------------------------- asking for steps
-
-
 @dataclass(frozen=True)
 class Message:
     """A step to send to Celery, once the transaction that made it ready is committed."""
@@ -62,9 +59,6 @@ def insert_ready(
         )
     place = {"trace": trace_id, "tick": tick, "run": run}
     return [Message(*row) for row in sorted(sql.run(conn, "store/insert_steps", **place, steps=rows, resend=resend))]
-
-
-# ------------------------------------------------------------------------------------------------- doing steps
 
 
 @dataclass(frozen=True)
@@ -141,9 +135,6 @@ def void(conn: Connection, trace_ids: Sequence[int], tick: int | None = None) ->
     sql.run(conn, "store/withdraw_steps", traces=list(trace_ids), tick=tick)
 
 
-# ---------------------------------------------------------------------------------- steps that no worker claims
-
-
 def end_returned_delegates(conn: Connection) -> None:
     """End the steps that wait for traces which are over by now, with what these returned."""
     for row in sql.run(conn, "store/returned_delegates").all():
@@ -155,9 +146,6 @@ def answer(conn: Connection, trace_id: int, text: str) -> bool:
     """End the step in which a trace waits for a person, with their answer. False: there is no such step."""
     result = HumanAnswer(text=text)
     return sql.run(conn, "store/end_steps_of_kind", trace=trace_id, kind="await", tick=None, result=result).rowcount > 0
-
-
-# -------------------------------------------------------------------------------------------- reading the journal
 
 
 def load(conn: Connection, trace_id: int, tick: int, run: int) -> tuple[list[replay.Entry], dict[int, int]]:

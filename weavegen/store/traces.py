@@ -25,9 +25,6 @@ SERVER_LOCK = START_LOCK + 1
 """Advisory lock under which traces are given servers, so that traces which start together spread."""
 
 
-# ------------------------------------------------------------------------------------------- a trace and its row
-
-
 @dataclass(frozen=True)
 class TraceSpec:
     """What never changes about a trace under one revision of its job's settings. Workers keep it in memory."""
@@ -144,9 +141,6 @@ def event(conn: Connection, trace_id: int, kind: str, detail: str | None = None)
     sql.run(conn, "store/add_event", trace=trace_id, kind=kind, detail=detail)
 
 
-# ------------------------------------------------------------------------------------------------------- ticks
-
-
 @dataclass(frozen=True)
 class TickSettings:
     """The state of a job when a tick began. It holds for the whole tick, so that all its replays are the same."""
@@ -224,9 +218,6 @@ def repeats(conn: Connection, trace_id: int, subagent: str) -> int:
     parameters = {"trace": trace_id, "subagent": subagent, "most": MAX_REPEATS}
     texts = sql.run(conn, "store/latest_actions_and_outcomes", **parameters).scalars()
     return len(list(itertools.takewhile(lambda text: text == texts[0], texts)))
-
-
-# ------------------------------------------------------------------------------------------ starting and stopping
 
 
 def to_start(conn: Connection, max_active: int, at_most: int = 16) -> list[tuple[int, TickSettings]]:
