@@ -31,9 +31,7 @@ def private(folder: Path) -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.lstat()
     except OSError as error:
-        raise UsageError(
-            f"{folder} can't be made ({error.strerror}): set WEAVEGEN_HOME to a folder you can write to"
-        ) from None
+        raise UsageError(f"{folder}: {error.strerror}: set WEAVEGEN_HOME to a folder you can write to") from None
     # The runtime folder may be in /tmp, where another user could have made it first.
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise UsageError(f"{folder} belongs to another user: remove it, or set WEAVEGEN_HOME to a folder of your own")

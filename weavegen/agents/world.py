@@ -208,10 +208,8 @@ def with_result(draft: Append, executed: Executed, ordinal: int) -> Append:
     """
     if waits(executed):
         return msgspec.structs.replace(draft, executed=ordinal)
-    error = executed.error
-    return msgspec.structs.replace(
-        draft, ran=error is None, exception=None if error is None else error.type, executed=ordinal
-    )
+    exception = None if executed.error is None else executed.error.type
+    return msgspec.structs.replace(draft, ran=executed.error is None, exception=exception, executed=ordinal)
 
 
 def error_block(failure: Failure) -> Append:

@@ -50,11 +50,9 @@ def retry(
         if job is not None:
             reports.jobs(conn, job)
         query = f"select id from traces where status = '{status}'"
-        rows = reports.matching(conn, query, where or None, WHERE_SECONDS)
+        found = [int(id) for (id,) in reports.matching(conn, query, where or None, WHERE_SECONDS)]
         conn.rollback()
-        matching, ids = jobs.retry(
-            conn, [int(row[0]) for row in rows], [status], job_id=job, new_seed=new_seed, dry_run=dry_run
-        )
+        matching, ids = jobs.retry(conn, found, [status], job_id=job, new_seed=new_seed, dry_run=dry_run)
         idle = {row.id: row.state for row in sql.run(conn, "store/not_active_jobs", traces=ids)}
     left_out = matching - len(ids)
     action = "would be queued" if dry_run else "queued once more"

@@ -239,10 +239,8 @@ class Pools:
             for url, health in sorted(pool.take_health().items()):
                 if health.answered:
                     servers.record_answer(conn, url)
-                for kind, failures in sorted(health.failures.items()):
-                    servers.record_errors(
-                        conn, url, kind, failures.count, failures.since_ok, failures.error, now - failures.at
-                    )
+                for kind, failed in sorted(health.failures.items()):
+                    servers.record_errors(conn, url, kind, failed.count, failed.since_ok, failed.error, now - failed.at)
 
     def _write_waits(self, conn: Connection) -> None:
         """Write on the steps that wait for a server why they do, in one statement."""

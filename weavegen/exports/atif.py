@@ -58,10 +58,9 @@ def text(source: Source, trace: int) -> Iterator[str]:
     yield ', "subagent_trajectories": ['
     for number, subagent in enumerate(subagents):
         yield ",\n" if number else "\n"
-        about = {"final_metrics": {}, "extra": subagent.extra}
-        yield from trajectory(
-            head | {"trajectory_id": refs[subagent.name]}, steps(source, trace, subagent.name, refs), about
-        )
+        own = head | {"trajectory_id": refs[subagent.name]}
+        rest = {"final_metrics": {}, "extra": subagent.extra}
+        yield from trajectory(own, steps(source, trace, subagent.name, refs), rest)
         yield "}"
     yield "]}\n"
 

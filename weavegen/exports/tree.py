@@ -97,9 +97,8 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
     [about] = sql.run(source.conn, "exports/tree-trace", trace=trace).mappings()
     tree: Tree = source.kept.setdefault(source.split, Tree(source.totals))
     tree.family = sql.run(source.conn, "exports/root-trace", trace=trace).one().id
-    columns = dict.fromkeys(DECLARED["schema"].names) | {
-        name: about[name] for name in ("trace_id", "fork_of", "job", "bootstrap")
-    }
+    of_trace = {name: about[name] for name in ("trace_id", "fork_of", "job", "bootstrap")}
+    columns = dict.fromkeys(DECLARED["schema"].names) | of_trace
     seen: set[int] = set()
     for conversation in conversations(source.conn, trace):
         seen |= add_conversation(source, tree, conversation, {name: about[name] for name in ("score", "reward")})
