@@ -1,11 +1,15 @@
 """Bad input gives one line that says what to do and exit code 2, and leaves nothing half-written."""
 
+import os
+import signal
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support import TICTACTOE
+from tests.support.command import PROGRAM
 from tests.support.installation import Installation
 from weavegen.services import schema
 
@@ -158,3 +162,14 @@ def test_no_worker_runs(installation: Installation, good: Path) -> None:
     assert done.returncode == 2
     assert "weavegen up" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_ctrl_c_while_a_command_is_still_imported() -> None:
+    environ = os.environ | {"PYTHONPROFILEIMPORTTIME": "1"}
+    process = subprocess.Popen([PROGRAM, "--version"], env=environ, stdout=-1, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    imported = (line.split("|")[-1].strip() for line in process.stderr)
+    assert "weavegen.errors" in imported  # reads no further
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, "Traceback" in err) == (130, "", False)
