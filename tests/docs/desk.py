@@ -282,8 +282,9 @@ class Desk:
             if found := PORT.search(text):
                 until(lambda: process.poll() is not None or answers(int(found[1])), text, seconds=PATIENCE)
             elif "--follow" in text:
+                before = len(self.collector.spans)
                 self.bash("weavegen enqueue bootstraps/tictactoe.py --ticks 1", place)
-                until(lambda: process.poll() is not None or self.collector.spans, text, seconds=PATIENCE)
+                until(lambda: process.poll() is not None or len(self.collector.spans) > before, text, seconds=PATIENCE)
             else:
                 first = process.stdout.readline()
             with contextlib.suppress(ProcessLookupError):
