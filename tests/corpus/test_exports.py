@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ from weavegen.kernel import prompts
 from weavegen.kernel.context import STOP
 from weavegen.kernel.selection import mean_score, penalised
 from weavegen.kernel.steps import Penalties, YesNo
-from weavegen.store import urls
+from weavegen.store import annotations, urls
+from weavegen.store.annotations import Place
 from weavegen.store.session import pooled
 
 TESTED = "test-exports"
@@ -219,6 +221,88 @@ def test_near_ties_are_left_out_unless_their_outcomes_differ(corpus: Installatio
     assert limited["rows"] == {"train": 3}
     line = refused(corpus, tmp_path / "none", "--format", "dpo", "--where", "not outcome_differs and margin < 0.5")
     assert "rows were left out" in line
+
+
+@pytest.mark.parametrize("name", ["sft", "dpo", "kto"])
+def test_repeated_texts_are_counted_and_can_be_left_out(corpus: Installation, tmp_path: Path, name: str) -> None:
+    options = ("--format", name, *(("--min-margin", "0") if name == "dpo" else ()), "--split", "train=0.5,test=0.5")
+    texts = ("chosen", "rejected") if name == "dpo" else ("completion",)
+
+    def written(folder: str, *more: str) -> tuple[list[tuple[str, ...]], list[str], dict[str, int]]:
+        said = exported(corpus, tmp_path / folder, *options, *more)
+        found = itertools.chain(*load(tmp_path / folder, tmp_path / "cache").values())
+        card = (tmp_path / folder / "README.md").read_text()
+        assert all(f"- {remark}\n" in card for remark in said["remarks"])
+        return [tuple(row[text] for text in texts) for row in found], said["remarks"], said["left_out"]
+
+    every, remarks, left_out = written("every")
+    repeated = len(every) - len(set(every))
+    note = f"In {repeated} rows: the text stands in an earlier row too (--per-text 1 leaves such rows out)"
+    assert ([note] if repeated else []) == [remark for remark in remarks if remark.startswith("In ")]
+    assert repeated or name == "dpo"
+    assert not left_out
+    for most in (1, 2):
+        kept, remarks, left_out = written(f"most-{most}", "--per-text", str(most))
+        times = Counter(every)
+        assert Counter(kept) == {text: min(count, most) for text, count in times.items()}
+        gone = len(every) - len(kept)
+        assert left_out == ({f"the text stands in {most} earlier rows (--per-text)": gone} if gone else {})
+
+
+def test_the_card_warns_of_one_sided_labels(corpus: Installation, tmp_path: Path) -> None:
+    def warnings_of(*options: str) -> list[str]:
+        remarks = exported(corpus, tmp_path / str(len(list(tmp_path.iterdir()))), *options)["remarks"]
+        return [remark for remark in remarks if "labels" in remark]
+
+    [(good, bad)] = corpus.sql(
+        "select count(*) filter (where label), count(*) filter (where not label) from kto_examples"
+    )
+    every = ("--format", "kto", "--per-block", "99")
+    assert min(good, bad) >= 20
+    assert warnings_of(*every) == []
+    always = "a model that always gives the same answer is right for"
+    assert warnings_of(*every, "--where", "label") == [
+        f"Warning: {good} labels are true and 0 false: {always} 100% of them"
+    ]
+    asked = ("--format", "verifier", "--where", "source = 'ran' and label")
+    [(ran,)] = corpus.sql("select count(*) from verifier_labels where source = 'ran' and label")
+    assert warnings_of(*asked) == [f"Warning: {ran} labels (ran) are true and 0 false: {always} 100% of them"]
+    assert warnings_of(*asked, "--limit", "19") == []  # too few to say
+
+
+def test_the_card_says_who_checked_the_evaluator(corpus: Installation, tmp_path: Path) -> None:
+    remarks = exported(corpus, tmp_path / "before", "--format", "dpo")["remarks"]
+    nobody = "Warning: nobody checked the evaluator whose values these are: people annotated no text of these traces"
+    [(executed, right)] = corpus.sql(
+        """
+        select count(*), count(*) filter (where (answer = (probability >= 0.5)) = ran) from blocks b
+        where ran is not null and probability is not null and trace_id in (select trace_id from preference_pairs
+          where pair = 1 and (margin >= 1 or outcome_differs))
+        """
+    )
+    runs = f"The evaluator was right about whether {right / executed:.0%} of {executed} executed blocks run"
+    assert remarks[-2:] == [nobody, runs]
+    likely, unlikely = (
+        corpus.sql(
+            f"select trace_id, index from blocks where type = 'orientation' and score is not null order by {order}"
+        )
+        for order in ("score desc", "score")
+    )
+    db = pooled(urls.database_url(corpus.config), application_name=TESTED)
+    try:
+        with db.begin() as conn:
+            for trace, index in (*likely[:2], unlikely[0]):
+                annotations.save(conn, Place(trace, index), "anna", verdict="good")
+        probable = [one for (one,) in corpus.sql("select predicted >= 0.5 from annotated_candidates")]
+        assert len(probable) == 3
+        remarks = exported(corpus, tmp_path / "after", "--format", "dpo")["remarks"]
+        assert f"The evaluator agrees with people about {sum(probable) / 3:.0%} of 3 texts" in remarks
+        assert nobody not in remarks
+        assert "evaluator" not in str(exported(corpus, tmp_path / "sft", "--format", "sft")["remarks"])
+    finally:
+        with db.begin() as conn:
+            conn.execute(Statement("delete from annotations"))
+        db.close()
 
 
 def test_failed_candidates_are_never_chosen_and_unscored_ones_are_in_no_pair(conn: Connection) -> None:

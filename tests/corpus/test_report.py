@@ -119,7 +119,14 @@ def test_whether_one_would_train_on_it(corpus: Database, report: Report) -> None
     pairs = "from preference_pairs where job_id = :job and kind = 'candidates'"
     differ, margin, repeated, ran, error, protected = (
         next(row for name, row in measured.items() if name.startswith(begin))
-        for begin in ("preference pairs", "margin", "examples", "kept actions", "evaluator", "rewards")
+        for begin in (
+            "preference pairs",
+            "margin",
+            "examples (sft): share that repeats",
+            "examples (sft): share that was",
+            "evaluator",
+            "rewards",
+        )
     )
     assert differ["n"] == one(corpus, f"select count(*) {pairs}") > 0
     assert differ["value"] == pytest.approx(float(one(corpus, f"select avg(outcome_differs::int) {pairs}")))
@@ -128,7 +135,7 @@ def test_whether_one_would_train_on_it(corpus: Database, report: Report) -> None
     examples = "from sft_examples where job_id = :job"
     different = one(corpus, f"select count(*) from (select distinct body {examples}) bodies")
     assert repeated["value"] == pytest.approx(1 - different / one(corpus, f"select count(*) {examples}"))
-    assert ran["n"] == one(corpus, f"select count(*) {examples} and type = 'action'")
+    assert ran["value"] == pytest.approx(one(corpus, f"select count(*) {examples} and ran") / ran["n"])
     assert (error["fine"], protected["value"], protected["fine"]) == (error["value"] <= 0.1, 0.0, False)
     labels = "from verifier_labels where job_id = :job and source in ('ran', 'tried')"
     rarer = measured["labels (verifier): share of the rarer answer, Does this block run without errors?"]

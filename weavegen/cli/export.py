@@ -35,6 +35,7 @@ class ExportOptions:
         int | None,
         typer.Option(min=1, help="dpo: at most N pairs of a block; kto: at most N candidates of each label."),
     ] = None
+    per_text: Annotated[int | None, typer.Option(min=1, help="sft, dpo, kto: at most N rows with equal texts.")] = None
     min_margin: Annotated[
         float | None,
         typer.Option(min=0, help="dpo: least difference in value of two texts with one outcome. Default: 1."),
@@ -66,7 +67,7 @@ class ExportOptions:
             where=self.where,
             splits=write.read_splits(self.split),
             limit=self.limit,
-            options=Options(self.context, self.context_bytes, self.per_block, self.min_margin, self.student),
+            options=Options(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Options)}),
             shard_bytes=parse_size(self.shard_size, "--shard-size", MAX_SHARD_BYTES),
             simulation=is_simulated(),
         )
@@ -129,10 +130,7 @@ def write_folder(order: "write.Export", hub: "Dataset | None" = None) -> Result:
             yield f"{name}: {rows} rows of {written.traces[name]} traces"
         for reason, rows in sorted(written.left_out.items()):
             yield f"left out, {rows} rows: {reason}"
-        for note, rows in sorted(written.notes.items()):
-            yield f"in {rows} rows: {note}"
-        if told := order.format.tells(written.totals):
-            yield told
+        yield from written.remarks
         if written.simulated:
             yield SIMULATED_DATA
         sizes = f"{bytes_text(written.text_bytes)} of text in {bytes_text(written.bytes)}"
@@ -141,9 +139,7 @@ def write_folder(order: "write.Export", hub: "Dataset | None" = None) -> Result:
             yield f"pushed to {hub.url}"
 
     value = dataclasses.asdict(written)
-    value["origin"] = {
-        name: sorted(origin) if isinstance(origin, set) else origin for name, origin in value["origin"].items()
-    }
+    value["origin"] = {name: sorted(one) if isinstance(one, set) else one for name, one in value["origin"].items()}
     return Result({"out": str(order.out), "format": order.format.name, "pushed_to": hub and hub.url} | value, shown())
 
 
@@ -170,9 +166,7 @@ def formats(name: str | None) -> Result:
             yield "\ncolumns that are written:"
             columns = comments(format.schema).items()
             types = {column: str(format.schema.field(column).type) for column, _ in columns}
-            yield display.table(
-                [{"column": column, "type": types[column], "meaning": meaning} for column, meaning in columns]
-            )
+            yield display.table([{"column": one, "type": types[one], "meaning": meaning} for one, meaning in columns])
         view = "VIEW" if name is None else chosen[0].view
         yield (
             '\ncolumns that --where may use: weavegen sql "select attname, col_description(attrelid, attnum) from '

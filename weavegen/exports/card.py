@@ -68,8 +68,8 @@ class Written:
     """Size of the files."""
     left_out: dict[str, int]
     """Rows that were not written, by reason."""
-    notes: dict[str, int]
-    """Rows that there is a remark about, by remark."""
+    remarks: list[str]
+    """Further remarks about the rows, in sentences."""
     totals: dict[str, int]
     """Figures of the format, by name."""
     origin: Origin
@@ -100,7 +100,6 @@ def card(format: Format, where: str | None, limit: int | None, options: dict[str
         limit=limit,
         options=options,
         written=written,
-        told=format.tells(written.totals),
         digest=f"sha256-{hashlib.sha256(hashes.encode()).hexdigest()}",
         size=next(size for power, size in enumerate(SIZES, 3) if total < 10**power or size == SIZES[-1]),
         models=sorted(written.origin.models) + unnamed,

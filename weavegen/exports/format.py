@@ -2,7 +2,7 @@
 
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,8 @@ Key = tuple[int, ...]
 """Identifies a row of a format's view. The trace's id comes first."""
 Row = dict[str, Any]
 """A value for each column of the schema."""
+Label = tuple[str, bool]
+"""Where a label comes from, which may be empty, and the label."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Options:
     """Maximum bytes (UTF-8) of a text."""
     per_block: int | None = None
     """Maximum rows per block. The most informative come first."""
+    per_text: int | None = None
+    """Maximum rows with equal texts. The first of the view are kept."""
     min_margin: float | None = None
     """Least difference of the values of two texts whose outcomes do not differ."""
     student: Path | None = None
@@ -52,6 +56,8 @@ class Source:
     """The split that the rows go to."""
     kept: dict[str, Any] = field(default_factory=dict)
     """What a format keeps from one trace to the next, by split."""
+    labels: Counter[Label] = field(default_factory=Counter)
+    """Written labels."""
     totals: Counter[str] = field(default_factory=Counter)
     """Figures of the whole export, by name."""
 
@@ -69,6 +75,8 @@ class Format:
     """Integer columns of the view that identify a row, `trace_id` first. Rows are written in their order."""
     takes: frozenset[str] = frozenset()
     """Names of the fields of Options that apply to it."""
+    evaluator: bool = False
+    """Whether its rows hold the evaluator's opinion: values, or answers."""
     narrow: Callable[[Options], str] = lambda options: "true"
     """The condition over the view that the options stand for; by default all rows."""
 
@@ -95,6 +103,10 @@ class RowFormat(Format):
 
     schema: pa.Schema
     """Its columns. The metadata of each has its meaning, see `comments`."""
+    texts: Sequence[str] = ()
+    """Columns with what the model wrote: rows with equal ones repeat each other. None: repetition is not counted."""
+    label: str = ""
+    """Column of a label, or of a list of labels; empty: none. The column `source`, if any, says where it comes from."""
     rows: RowMaker
     """Makes the rows of a trace in the order of the keys, which it may consume lazily. One key may give several
     rows. A key gives none where its row is gone or lacks something: then it counts that in Source.left_out."""

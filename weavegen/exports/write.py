@@ -7,7 +7,7 @@ import struct
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from weavegen import sql
@@ -17,6 +17,7 @@ from weavegen.exports.card import CARD, Written, card, read_origin
 from weavegen.exports.folder import file_sha256, new_folder
 from weavegen.exports.format import Format, Key, Options, Source
 from weavegen.exports.shards import split_writer
+from weavegen.exports.tally import checks, remarks_of, tallied
 from weavegen.store import reports
 
 SHARD_BYTES = 500_000_000
@@ -57,6 +58,8 @@ class Selection:
         self.count = 0
         self.left_out: Counter[str] = Counter()
         """Rows that the format leaves out, by reason."""
+        self.checks: list[str] | None = None
+        """How the evaluator was checked, see `tally.checks`; None: not read yet."""
         self._struct = struct.Struct(f"<{width}q")
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (it lives as long as this object)
         try:
@@ -77,6 +80,10 @@ class Selection:
         """Each trace with its keys."""
         return itertools.groupby(self, lambda key: key[0])
 
+    def ids(self) -> Iterator[int]:
+        """The traces' ids."""
+        return (trace for trace, _ in self.traces())
+
     def close(self) -> None:
         """Free the disk space."""
         self._file.close()
@@ -96,6 +103,7 @@ def export(
             if selection.left_out:
                 raise all_left_out(selection.left_out)
             raise UsageError(f"no row of the view {order.format.view} matches: nothing to export")
+        order = replace(order, format=stack.enter_context(tallied(order.format)))
         written = write_splits(own, order, selection, folder, progress or (lambda done, count: None))
         if not sum(written.rows.values()):
             raise all_left_out(written.left_out)
@@ -227,7 +235,10 @@ def write_splits(conn: Connection, order: Export, selection: Selection, folder: 
         for writer in writers.values():
             writer.abandon()
         raise
-    origin = read_origin(conn, (trace for trace, _ in selection.traces()))
+    origin = read_origin(conn, selection.ids())
+    if order.format.evaluator and selection.checks is None:
+        selection.checks = checks(conn, selection.ids())
+    remarks = [*remarks_of(source), *(selection.checks or ()), *filter(None, [order.format.tells(source.totals)])]
     return Written(
         rows={split: writer.rows for split, writer in writers.items()},
         traces={split: traces[split] for split in writers},
@@ -236,7 +247,7 @@ def write_splits(conn: Connection, order: Export, selection: Selection, folder: 
         text_bytes=sum(writer.text_bytes for writer in writers.values()),
         bytes=sum(path.stat().st_size for path in paths),
         left_out=dict(source.left_out + selection.left_out),
-        notes=dict(source.notes),
+        remarks=remarks,
         totals=dict(source.totals),
         origin=origin,
         simulated=origin.simulated(order.simulation),

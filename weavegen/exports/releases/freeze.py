@@ -23,6 +23,7 @@ from weavegen.exports.releases import manifest
 from weavegen.exports.releases.facts import contamination, origins, units
 from weavegen.exports.releases.manifest import MANIFEST, SHOWN
 from weavegen.exports.releases.near_duplicates import Double, Unit, doubles
+from weavegen.exports.tally import checks
 from weavegen.pool.client import ModelClient
 from weavegen.services import model_server
 from weavegen.store import releases
@@ -67,8 +68,7 @@ def freeze(
             return stack.enter_context(contextlib.closing(write.Selection(keys, len(format.key))))
 
         matching = stack.enter_context(contextlib.closing(write.selected(conn, order)))
-        traces = (trace for trace, _ in matching.traces())
-        ended = {row.id for row in releases.about(conn, "store/release_ended", traces)}
+        ended = {row.id for row in releases.about(conn, "store/release_ended", matching.ids())}
         closed = subset(key for key in matching if key[0] in ended)
         # The rows that are similar to a better one.
         removed = [] if threshold is None else doubles(compared(conn, order, closed, progress), threshold)
@@ -105,7 +105,8 @@ def collect_facts(
 ) -> dict[str, Any]:
     """What the manifest says about a release, except for its rows and files."""
     format = order.format
-    traces = [trace for trace, _ in kept.traces()]
+    traces = list(kept.ids())
+    kept.checks = checks(conn, traces) if format.evaluator else []
 
     @cache
     def split(trace: int) -> str:
@@ -124,6 +125,7 @@ def collect_facts(
         "options": vars(order.options),
         "splits": order.splits,
         "simulation": order.simulation,
+        "evaluator_checks": kept.checks,  # as of now: people may annotate more
         "near_duplicates": {"threshold": threshold, "examples": [vars(duplicate) for duplicate in removed[:SHOWN]]},
         "tokenizer": tokenizer(config, releases.tokens_of(conn, traces)),
         "contamination": contamination(conn, traces, removed, threshold, split),
@@ -215,6 +217,7 @@ def again(conn: Connection, name: str, folder: Path, progress: Progress = lambda
     )
     with contextlib.closing(write.Selection(releases.keys(conn, row), row.key_width)) as kept:
         kept.left_out.update(row.facts.get("left_out", {}))
+        kept.checks = row.facts.get("evaluator_checks")
         return write_rows(conn, order, kept, progress)
 
 
