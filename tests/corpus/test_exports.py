@@ -246,7 +246,7 @@ def test_repeated_texts_are_counted_and_can_be_left_out(corpus: Installation, tm
         times = Counter(every)
         assert Counter(kept) == {text: min(count, most) for text, count in times.items()}
         gone = len(every) - len(kept)
-        assert left_out == ({f"the text stands in {most} earlier rows (--per-text)": gone} if gone else {})
+        assert left_out == ({f"the text stands in earlier rows (--per-text {most})": gone} if gone else {})
 
 
 def test_the_card_warns_of_one_sided_labels(corpus: Installation, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def tallied(format: Format) -> Iterator[Format]:
                 digest = hashlib.sha256("\0".join(row[name] for name in format.texts).encode()).digest()
                 [times] = seen.execute(COUNT, [digest]).fetchone() if format.texts else [1]
                 if most is not None and times > most:
-                    source.left_out[f"the text stands in {most} earlier rows (--per-text)"] += 1
+                    source.left_out[f"the text stands in earlier rows (--per-text {most})"] += 1
                     continue
                 if times > 1:
                     source.notes[REPEATED] += 1
