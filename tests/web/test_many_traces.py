@@ -1,5 +1,6 @@
 """A job of 100,000 traces."""
 
+import statistics
 import time
 
 import pytest
@@ -42,6 +43,17 @@ def many(corpus: Database) -> tuple[int, int]:
     return int(job), trace
 
 
+def milliseconds(page: Page, path: str) -> str:
+    """How long a page takes to load: the first time, and the median of five further times."""
+    times = []
+    for _ in range(6):
+        page.goto("/search")
+        began = time.perf_counter()
+        page.goto(path, wait_until="load")
+        times.append(1000 * (time.perf_counter() - began))
+    return f"{times[0]:.0f} ms, then {statistics.median(times[1:]):.0f} ms"
+
+
 @pytest.mark.parametrize(
     ("query", "first"),
     [
@@ -55,17 +67,11 @@ def many(corpus: Database) -> tuple[int, int]:
 )
 def test_the_page_of_a_job_has_the_right_traces(page: Page, many: tuple[int, int], query: str, first: int) -> None:
     job, trace = many
-    page.goto("/")  # so that the browser has started
-    began = time.perf_counter()
-    page.goto(f"/jobs/{job}{query}", wait_until="load")
-    tell(f"{TRACES} traces, /jobs/N{query}: {1000 * (time.perf_counter() - began):.0f} ms")
+    tell(f"{TRACES} traces, /jobs/N{query}: {milliseconds(page, f'/jobs/{job}{query}')}")
     expect(page.locator("tbody .row")).to_have_count(100)
     expect(page.locator("tbody .row td").first).to_have_text(str(trace + first - 1))
 
 
 def test_the_first_page_lists_the_job(page: Page, many: tuple[int, int]) -> None:
-    page.goto("/search")
-    began = time.perf_counter()
-    page.goto("/", wait_until="load")
-    tell(f"{TRACES} traces, /: {1000 * (time.perf_counter() - began):.0f} ms")
+    tell(f"{TRACES} traces, /: {milliseconds(page, '/')}")
     expect(page.locator(f"a[href='/jobs/{many[0]}']").first).to_be_visible()
