@@ -15,6 +15,8 @@ from weavegen import sql
 from weavegen.agents import Agent
 from weavegen.database import Database, Statement
 from weavegen.errors import StepLost, UsageError
+from weavegen.evaluator.rubrics import WILL_RUN
+from weavegen.kernel import prompts
 from weavegen.kernel.replay import Entry
 from weavegen.kernel.steps import (
     Candidate,
@@ -326,6 +328,19 @@ def test_equal_seeds_give_equal_traces(db: Database) -> None:
     with db.connect() as conn:
         seeds = conn.execute(Statement("select array_agg(seed order by number) from traces group by job_id")).scalars()
     assert len({tuple(row) for row in seeds}) == 2
+
+
+def test_scores_name_the_question_and_the_words_in_which_it_was_put(db: Database) -> None:
+    enqueue(db, 3, ticks=3, all_questions=True)
+    world = Worker(db)
+    world.run(world.engine.start_queued())
+    with db.connect() as conn:
+        query = "select question, wording, count(*) from scores group by 1, 2"
+        asked = {(question, wording) for question, wording, _ in conn.execute(Statement(query))}
+    drawn = {wording for question, wording in asked if question == WILL_RUN}
+    assert len(drawn) >= 3
+    assert drawn <= {None, *prompts.wordings(WILL_RUN)} - {WILL_RUN}
+    assert {wording for question, wording in asked if question != WILL_RUN} == {None}
 
 
 def test_queries_of_users_can_only_read(db: Database) -> None:

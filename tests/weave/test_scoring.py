@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.support.policies import compose
 from tests.support.recording_server import Server
 from tests.support.script import GOOD, T, drafts, execute, samples, steps, tick
 from weavegen.box import weave
+from weavegen.evaluator.rubrics import WILL_RUN
 from weavegen.kernel import prompts
 from weavegen.kernel.context import question_suffix
 from weavegen.kernel.selection import draw, log_odds, mean_score, penalised
@@ -147,6 +149,28 @@ def test_the_score_of_several_questions_is_their_mean() -> None:
     assert asked == {False: {1}, True: {1, 2}}
     [draft] = drafts(tick(s={"all_questions": True}, odds=lambda step, at: 2.0), T.ACTION)
     assert draft.score == pytest.approx(2.0)
+
+
+def test_a_question_is_put_in_words_that_are_drawn_for_each_block() -> None:
+    """All texts of a block are asked about in the same words. Corrections of the question hold for all of them."""
+    wordings = prompts.wordings(WILL_RUN)
+    assert len(set(wordings)) == 6
+    assert {prompts.question_of(words) for words in wordings} == {WILL_RUN}
+
+    def put(number: int, **s: Any) -> str:
+        """In which words the question was put about the action of a tick."""
+        trace = tick(number, {"all_questions": True, **s}, raw=-9.0)
+        [words] = {step.questions[1] for step in steps(trace, Score) if step.prompt.type is T.ACTION}
+        return words
+
+    assert {put(number) for number in range(1, 40)} == set(wordings)
+    assert [put(number) for number in range(1, 9)] == [put(number) for number in range(1, 9)]
+    assert {put(number, wordings=1) for number in range(1, 9)} == {WILL_RUN}
+    for correction, rounds in (([1.0, 0.0], 3), ([0.0, 9.0], 1)):
+        for number in range(1, 9):
+            s = {"all_questions": True, "corrections": {WILL_RUN: correction}}
+            sampled = samples(tick(number, s, odds=lambda step, at: -1.0), T.ACTION)
+            assert {step.round for step in sampled} == set(range(rounds))
 
 
 def test_the_better_score_is_drawn_more_often() -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from weavegen.agents.program import Part, Tick
+from weavegen.kernel import prompts
 from weavegen.kernel.selection import Line, achieved, draw, mean_score, penalised
 from weavegen.kernel.settings import BlockSettings
 from weavegen.kernel.steps import Candidate, Execute, Executed, Lint, Note, Penalties, Prompt, Score, Verdict, YesNo
@@ -100,7 +101,7 @@ def sample(
         Score(prompt=prompt, questions=request.questions, sample=ordinal),
     )  # fmt: skip
     by_question = t.settings.corrections
-    corrections = tuple(map(by_question.get, request.questions)) if by_question else ()
+    corrections = tuple(by_question.get(prompts.question_of(one)) for one in request.questions) if by_question else ()
     scored = []
     for position, (candidate, verdict, answer) in enumerate(zip(candidates, verdicts, answers, strict=True)):
         cut_off = candidate.finish_reason == "length"

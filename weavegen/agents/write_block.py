@@ -50,11 +50,13 @@ def write_block(
     it does not compile.
     """
     s = t.settings.of(type)
+    asked = tuple(questions) or prompts.questions(type)[: None if s.all_questions else 1]
+    draw = random.Random(t.seed("wording"))
     request = BlockRequest(
         type=type,
         settings=s,
         max_tokens=max(1, s.max_tokens * t.block_size // FULL_BLOCK),
-        questions=tuple(questions) or prompts.questions(type)[: None if s.all_questions else 1],
+        questions=tuple(draw.choice(prompts.wordings(question)[: s.wordings]) for question in asked),
         hint=hint,
         after_debug=after_debug,
         tries=tries and s.search.endswith("execute"),
@@ -73,7 +75,7 @@ def write_block(
         draft,
         body=verdict.rewritten,
         compiles=verdict.compiles,
-        question=request.questions[0],
+        question=asked[0],
         yes=probability(answers[0]),
         candidate=chosen.position,
         score=score,

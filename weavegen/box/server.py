@@ -73,8 +73,6 @@ class SocketServer:
         own = (self._listener, self._wakeup_reader, self._wakeup_writer, *self._readers)
         return {one.fileno() for one in own} | {self._output.read_end, self._output.write_end}
 
-    # ------------------------------------------------------------------------ called by the main thread
-
     def finish(self, step_id: int, result: dict[str, Any]) -> None:
         """Keep the step's result and send it to the connection that waits for it."""
         try:
@@ -116,8 +114,6 @@ class SocketServer:
                 self._wakeup_writer.send(b"!")
             except BlockingIOError:
                 return  # a wakeup is pending
-
-    # ----------------------------------------------------------------------------- the background thread
 
     def _serve(self) -> None:
         try:

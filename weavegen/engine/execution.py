@@ -159,8 +159,6 @@ class Execution:
         tool = partial(self.call_tool, step_id, again=until is not None)
         return environment.execute(step_id, step, blocks_from, self.ask, limits, chat, self.complete, tool)
 
-    # ---------------------------------------------------------------------------------------- MCP servers
-
     def in_box(self, step: Execute) -> bool:
         """Whether a step calls a tool of a server that runs in the box."""
         return step.op == "tool" and self.spec.mcp_servers[json.loads(step.source)["server"]].command is not None
@@ -314,8 +312,6 @@ class Execution:
                 return bytes(sql.run(conn, "store/starting_files", sha256=digest).scalar_one())
 
         return starting_files.unpacked(self.worker.config, digest, load)
-
-    # --------------------------------------------------------------------------------------- Harbor tasks
 
     @property
     def changes(self) -> Path:

@@ -32,6 +32,7 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """With a `search` that tries: candidates of a round, or leaves of the tree, that are tried, the best ones."""
     all_questions: bool = False
     """Ask every question of the rubric, and select by their mean. False: ask the first question of the type."""
+    wordings: int = 6  # A question is put in one of so many wordings, drawn for each block; 1: always in its own words.
     linting: bool = True
     """False: no penalties and no rewriting, for comparisons. Whether a block compiles is still checked."""
 
@@ -91,7 +92,9 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 LEAST = {
     **dict.fromkeys(("tree_nodes", "tree_round", "tree_children", "tree_tokens", "tree_beam", "tree_lookahead"), 1),
-    **dict.fromkeys(("trials", "query_samples", "query_tokens", "top_k_hits", "attempts", "window_kept"), 1),
+    **dict.fromkeys(
+        ("trials", "wordings", "query_samples", "query_tokens", "top_k_hits", "attempts", "window_kept"), 1
+    ),
     **dict.fromkeys(("max_tokens", "temperature", "repetition_penalty", "tree_first", "same_type_until"), 0),
     **dict.fromkeys(("hits_in_prompt", "steps", "ticks", "blocks", "until_bytes", "sampled_tokens", "context"), 0),
     **dict.fromkeys(("time_budget", "callback_seconds", "doom_loop", "delegated_traces"), 0),

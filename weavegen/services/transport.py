@@ -100,8 +100,6 @@ class Channel(redis.Channel):
             self._reused = super()._create_client()  # type: ignore[no-untyped-call]
         return self._reused
 
-    # ----------------------------------------------------------------------------- malformed messages
-
     def _read(self, item: bytes, place: str) -> dict[str, Any] | None:
         """Return a message; None if it is malformed, and was dropped."""
         try:
@@ -162,8 +160,6 @@ class Channel(redis.Channel):
     ) -> None:
         raw = checked(msgspec.convert(payload, Envelope))
         super()._do_restore_message(raw, str(exchange), str(routing_key), pipe, leftmost)  # type: ignore[no-untyped-call]
-
-    # ------------------------------------------------------------------------- keys of the wrong type
 
     def repairing(self, command: Callable[..., Any], *args: Any, queue: str | None = None, **options: Any) -> Any:
         """Run a command, about a queue or another key of kombu; and again once keys of the wrong type are deleted."""

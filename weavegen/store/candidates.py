@@ -93,12 +93,13 @@ def save_scores(
             "position": position,
             "stage": stage,
             "rubric": prompts.rubric_version(),
-            "question": question,
+            "question": prompts.question_of(asked),
+            "wording": asked if asked != prompts.question_of(asked) else None,
             "score": log_odds(answer),
             **msgspec.structs.asdict(answer),
         }
         for position, (candidate_id, per_text) in enumerate(zip(ids, answers, strict=True))
-        for question, answer in zip(step.questions, per_text, strict=True)
+        for asked, answer in zip(step.questions, per_text, strict=True)
     ]
     sql.run_each(conn, "store/save_score", rows)
 

@@ -104,9 +104,6 @@ def read(conn: Connection, channel: int, wish: Exchange) -> list[dict[str, Any]]
     return [row._asdict() | {"timestamp": row.timestamp.isoformat(timespec="seconds")} for row in rows]
 
 
-# ------------------------------------------------------------------------------- for people in a terminal
-
-
 def end_reason(conn: Connection, trace_id: int) -> str | None:
     """Why a trace is over; None while it is not. Raises UsageError if there is no such trace."""
     missing = f"there is no trace {trace_id}: `weavegen status JOB` lists those of a job"
@@ -125,9 +122,6 @@ def since(conn: Connection, channel: int, number: int) -> Sequence[Any]:
     `id` is the number in the channel, `about` that of the message which it answers or reacts to.
     """
     return sql.run(conn, "store/messages_since", channel=channel, number=number).all()
-
-
-# ------------------------------------------------------------------------------- for the bridge to Discord
 
 
 DISCORD_NAME = "^[0-9]{15,20}$"

@@ -73,6 +73,8 @@ class Answer:
     no: float
     score: float | None
     """Log odds. None if neither answer had any mass."""
+    wording: str | None = None
+    """In which words the question was asked; None: its own."""
 
     @property
     def share(self) -> float | None:

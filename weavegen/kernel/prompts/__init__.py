@@ -30,6 +30,17 @@ def questions(type: BlockType) -> tuple[str, ...]:
     return tuple(_table("rubric")["questions"][type])
 
 
+def wordings(question: str) -> tuple[str, ...]:
+    """How a question may be put: in its own words, and in others that mean the same."""
+    return (question, *_table("rubric")["wordings"].get(question, ()))
+
+
+@cache
+def question_of(wording: str) -> str:
+    """The question that is put in these words."""
+    return next((question for question, others in _table("rubric")["wordings"].items() if wording in others), wording)
+
+
 def option_question() -> str:
     """The yes/no question that the option block puts to the model."""
     return str(_table("rubric")["option"])

@@ -89,6 +89,7 @@ create table scores (
   yes double precision not null,
   no double precision not null,
   score double precision,
+  wording text,
   constraint pk_scores primary key (id),
   constraint uq_scores_step_id_position_question unique (step_id, position, question),
   constraint fk_scores_trace_id foreign key (trace_id) references traces on delete cascade,
@@ -107,6 +108,7 @@ comment on column scores.position is 'Position of the text in the step, from 0.'
 comment on column scores.stage is 'selection: of texts as sampled; raw: as rewritten; option: of the model itself.';
 comment on column scores.rubric is 'Version of the rubric and its calibration examples.';
 comment on column scores.question is 'The question.';
+comment on column scores.wording is 'The words in which it was asked; null: its own.';
 comment on column scores.yes is 'Probability mass of yes.';
 comment on column scores.no is 'Probability mass of no.';
 comment on column scores.score is 'Log odds of yes; null: neither answer had any mass.';
