@@ -137,14 +137,14 @@ def test_the_example_rubric() -> None:
         Question("Does this block run without errors?", "ran"),
     )
     assert rubric.about("debug") == rubric.about("action")[:1]
-    assert rubric.wording("Is it?").endswith("a success? No. (90%)\n#q: Is it?")
+    assert rubric.asked("Is it?").endswith("a success? No. (90%)\n#q: Is it?")
 
 
 def test_fields_of_a_rubric() -> None:
     rubric = parse('assertions = true\n[questions]\naction = ["Is it?", "Will this evaluation come out true?"]')
     assert rubric.types == ["action"]
     assert rubric.about("action")[1].truth == "evaluation"
-    assert rubric.wording("Is it?") == "Is it?"
+    assert rubric.asked("Is it?") == "Is it?"
     other = parse('assertions = true\n[questions]\naction = ["Is it?"]')
     assert rubric.version != other.version
     assert parse('[questions]\nall = ["A?", "B?"]\naction = ["B?", "C?"]').about("action") == (

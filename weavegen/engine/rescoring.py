@@ -133,7 +133,7 @@ class Rescorer:
             same = isinstance(read.prompt, Tokens) and read.prompt.count == first.read_tokens  # probably
             bodies = [Body(item.body, item.sampled if same else None, item.stopped) for item in group]
             asked = [
-                question_prompt(client, read.prompt, step.prompt.prefix, body, rubric.wording(question.text), stops)
+                question_prompt(client, read.prompt, step.prompt.prefix, body, rubric.asked(question.text), stops)
                 for body, of_body in zip(bodies, questions, strict=True)
                 for question in of_body
             ]

@@ -51,6 +51,6 @@ class Rubric:
         both = (*self.questions.get(ALL, ()), *self.questions.get(type, ()))
         return tuple({question.text: question for question in reversed(both)}.values())[::-1]
 
-    def wording(self, question: str) -> str:
+    def asked(self, question: str) -> str:
         """The question as it follows `#q: ` in the prompt, behind the rubric's own calibration examples."""
         return "\n#q: ".join((*self.calibration, question))

@@ -92,9 +92,8 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 LEAST = {
     **dict.fromkeys(("tree_nodes", "tree_round", "tree_children", "tree_tokens", "tree_beam", "tree_lookahead"), 1),
-    **dict.fromkeys(
-        ("trials", "wordings", "query_samples", "query_tokens", "top_k_hits", "attempts", "window_kept"), 1
-    ),
+    **dict.fromkeys(("trials", "query_samples", "query_tokens", "top_k_hits", "attempts", "window_kept"), 1),
+    "wordings": 1,
     **dict.fromkeys(("max_tokens", "temperature", "repetition_penalty", "tree_first", "same_type_until"), 0),
     **dict.fromkeys(("hits_in_prompt", "steps", "ticks", "blocks", "until_bytes", "sampled_tokens", "context"), 0),
     **dict.fromkeys(("time_budget", "callback_seconds", "doom_loop", "delegated_traces"), 0),
