@@ -1,5 +1,6 @@
 """`weavegen export` on traces that real workers wrote with the simulated model, compared with SQL."""
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -7,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -22,6 +24,7 @@ from simulation import tokenizer
 from tests.support import TICTACTOE
 from tests.support.installation import Installation, installed
 from weavegen import exports
+from weavegen.cli.app import resource_problem
 from weavegen.database import Connection, Statement
 from weavegen.errors import UsageError, WeavegenError
 from weavegen.exports import write
@@ -616,6 +619,15 @@ def test_a_dry_run_writes_nothing(corpus: Installation, tmp_path: Path) -> None:
 
 
 # -------------------------------------------------------------------------------------- complete or not at all
+
+
+def test_a_full_disk_for_temporary_files_is_named() -> None:
+    """SQLite keeps the hashes of texts in one."""
+    with contextlib.closing(sqlite3.connect("")) as database:
+        database.execute("pragma max_page_count = 2")
+        with pytest.raises(sqlite3.OperationalError) as full:
+            database.execute("create table texts as select zeroblob(100000)")
+    assert resource_problem(full.value) == "TMPDIR: database or disk is full: free some space"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root mounts file systems")

@@ -207,7 +207,7 @@ def resource_problem(error: Exception) -> str | None:
         advice = ADVICE[errno.ENOSPC] if "No space left" in str(error) else "see `weavegen doctor`"
         return f"the database fails ({error}): {advice}"
     if not isinstance(error, OSError) or error.errno not in ADVICE:
-        return None
+        return f"TMPDIR: {error}: free some space" if hasattr(error, "sqlite_errorname") else None
     return f"{error.filename or 'this command'}: {error.strerror}: {ADVICE[error.errno]}"
 
 
