@@ -1,0 +1,239 @@
+"""Many active traces for an hour: does anything grow? SIMULATED model servers, real workers, boxes and database.
+
+BENCH_ACTIVE traces run at a time (1,000), new ones start where some end. Besides the three workers of `up` others are
+started, 20 processes in all. BENCH_MINUTES (60) are measured, in the last three quarters of which nothing may grow but
+the corpus. The pictures are bench/results/scale-*.svg.
+"""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+from rich.console import Console
+
+from bench import engine
+from bench.bars import Figure, table
+from bench.installation import home, installation
+from simulation.process import Process
+from weavegen import config
+from weavegen.database import Statement
+from weavegen.engine import enqueueing
+from weavegen.sandbox import environment
+from weavegen.services import fleet, processes
+from weavegen.store.session import database
+from weavegen.viewer.plot import Series, svg
+
+ACTIVE = int(os.environ.get("BENCH_ACTIVE", "1000"))
+MINUTES = float(os.environ.get("BENCH_MINUTES", "60"))
+SERVERS = 4
+WORKERS = {"model": 7, "lint": 6, "execute": 7}
+"""Processes of each kind, 20 in all; `up` starts one of each."""
+EVERY = min(60.0, 60 * MINUTES / 8)
+"""Seconds between two samples."""
+RESULTS = Path(__file__).parent / "results"
+STATE = """
+select coalesce(sum(blocks), 0)::float as blocks, count(*) filter (where status = 'running') as running,
+  count(*) filter (where status = 'ended') as ended, count(*) filter (where status = 'failed') as failed,
+  pg_database_size(current_database()) / 1e6::float as megabytes
+from traces
+"""
+WAITING = """
+select count(*) filter (where status = 'ready') as waiting, coalesce(extract(epoch from now() - min(ready_at) filter (
+  where status = 'ready')), 0)::float as oldest
+from steps where status in ('ready', 'running')
+"""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The installation at a moment. Memory is the proportional set size, in MB."""
+
+    minutes: float
+    state: Any
+    """A row of STATE."""
+    waiting: int
+    oldest: float
+    """Steps that no worker has claimed, and seconds since the first of them became ready."""
+    cpu: float
+    """Seconds that workers, database and broker have used."""
+    workers: float
+    postgres: float
+    boxes: float
+
+
+def run(console: Console) -> list[Figure]:
+    with home() as folder, contextlib.ExitStack() as stack:
+        servers = [Process(folder, f"sim{number}") for number in range(SERVERS)]
+        for server in servers:
+            stack.callback(server.kill)
+        environ = {"OPENAI_BASE_URL": ",".join(server.url for server in servers), "WEAVEGEN_MAX_ACTIVE": str(ACTIVE)}
+        settings = stack.enter_context(installation(folder / "home", **environ))
+        more = stack.enter_context(more_workers(settings))
+        samples = measure(settings, more, console)
+        audit = subprocess.run(
+            [sys.executable, "-m", "weavegen.cli", "audit"], check=False, capture_output=True, text=True
+        )
+        console.print(audit.stdout.strip().splitlines()[-1], highlight=False)
+        return report(console, samples, audit.returncode)
+
+
+@contextlib.contextmanager
+def more_workers(settings: config.Config) -> Iterator[list[psutil.Process]]:
+    """Workers beside those of `up`, as a user starts them."""
+    commands = fleet.worker_commands(settings, model_threads=16, lint_processes=1, execute_threads=16)
+    environ = fleet.child_environment(settings)
+    started: list[psutil.Process] = []
+    try:
+        for kind, count in WORKERS.items():
+            for number in range(1, count):
+                command = [
+                    f"{kind}{number}@bench" if word == fleet.node(settings, kind) else word for word in commands[kind]
+                ]
+                with (settings.logs / f"{kind}{number}.log").open("ab") as log:
+                    options = {"env": environ, "stdout": log, "stderr": log, "start_new_session": True}
+                    started.append(psutil.Popen(command, **options))
+        yield started
+    finally:
+        for process in started:
+            process.terminate()
+        psutil.wait_procs(started, timeout=60)
+
+
+def measure(settings: config.Config, more: Sequence[psutil.Process], console: Console) -> list[Sample]:
+    """Have games played, and look at the installation until the time is up."""
+    orders = enqueueing.orders([enqueueing.BOOTSTRAPS / "tictactoe.py"], 10 * ACTIVE)
+    enqueueing.enqueue(traces=orders, seed=1, settings={"ticks": 12, "time_budget": 600}, check=False)
+    while sample(settings, more, 0.0).state.running < ACTIVE:
+        time.sleep(EVERY / 8)
+    samples: list[Sample] = []
+    began = time.monotonic()
+    while not samples or samples[-1].minutes < MINUTES:
+        time.sleep(max(0.0, began + EVERY * len(samples) - time.monotonic()))
+        samples.append(sample(settings, more, (time.monotonic() - began) / 60))
+        last = samples[-1]
+        console.print(
+            f"{last.minutes:.0f} min: {last.state.running} traces run, {last.state.ended} have ended, "
+            f"{last.state.blocks:,.0f} blocks, {last.waiting} steps wait, workers {last.workers:.0f} MB"
+        )
+    return samples
+
+
+def sample(settings: config.Config, more: Sequence[psutil.Process], minutes: float) -> Sample:
+    """What the database, the processes and the boxes say now."""
+    with database().connect() as conn:
+        state = conn.execute(Statement(STATE)).one()
+        steps = conn.execute(Statement(WAITING)).one()
+    services = processes.registered(settings)
+    workers = [one.pid for one in more] + [services[name].pid for name in WORKERS]
+    boxes = [one.handle.pid for one in environment.running(settings)]
+    return Sample(
+        minutes, state, steps.waiting, steps.oldest,
+        cpu=sum(engine.cpu(settings).values()) + sum(map(seconds, more)),
+        workers=megabytes(workers),
+        postgres=megabytes([services["postgres"].pid]),
+        boxes=megabytes(boxes),
+    )  # fmt: skip
+
+
+def family(process: psutil.Process) -> list[psutil.Process]:
+    """A process and its children; empty if it has ended."""
+    try:
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def seconds(process: psutil.Process) -> float:
+    """CPU seconds of a process and its children."""
+    total = 0.0
+    for one in family(process):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = one.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def megabytes(roots: Sequence[int]) -> float:
+    """The proportional set size of processes and their children."""
+    children: dict[int, list[int]] = {}
+    for process in psutil.process_iter(["ppid"]):
+        children.setdefault(process.info["ppid"], []).append(process.pid)
+    total, open_pids = 0, list(roots)
+    while open_pids:
+        pid = open_pids.pop()
+        open_pids += children.get(pid, ())
+        with contextlib.suppress(OSError):
+            found = re.search(r"^Pss: +(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+            total += int(found[1]) if found else 0
+    return total / 1000
+
+
+def report(console: Console, samples: Sequence[Sample], audit: int) -> list[Figure]:
+    """The quarters of the time in a table, pictures of all samples, and what may not grow."""
+    size = max(1, (len(samples) - 1) // 4)
+    quarters = [samples[at * size : (at + 1) * size + 1] for at in range(4)]
+    rows: dict[str, list[float]] = {
+        "blocks a second": [rate(part) for part in quarters],
+        "processor time a block, ms": [1000 * spent(part) for part in quarters],
+        "memory of 20 workers, MB": [mean(one.workers for one in part) for part in quarters],
+        "memory of PostgreSQL, MB": [mean(one.postgres for one in part) for part in quarters],
+        "memory of the boxes, MB": [mean(one.boxes for one in part) for part in quarters],
+        "active traces": [mean(one.state.running for one in part) for part in quarters],
+        "steps that wait for a worker": [mean(one.waiting for one in part) for part in quarters],
+        "the oldest of them, s": [mean(one.oldest for one in part) for part in quarters],
+        "database, MB": [float(part[-1].state.megabytes) for part in quarters],
+    }
+    columns = ("", "first quarter", "second", "third", "last")
+    title = f"\n{ACTIVE:,} active traces, 20 workers, {SERVERS} simulated servers, {samples[-1].minutes:.0f} minutes"
+    console.print(table(title, columns, [[name, *values] for name, values in rows.items()]))
+    for name, shown, unit in PICTURES:
+        series = [Series(key, [(one.minutes, float(value(one))) for one in samples]) for key, value in shown.items()]
+        (RESULTS / f"scale-{name}.svg").write_text(svg(name.capitalize(), "minutes", unit, series))
+    by_minute = Series("blocks/s", [(b.minutes, rate([a, b])) for a, b in pairwise(samples)])
+    (RESULTS / "scale-blocks.svg").write_text(svg("Blocks", "minutes", "blocks a second", [by_minute]))
+    growth = {name: values[-1] / values[1] for name, values in rows.items()}
+    return [
+        Figure(
+            "memory of the workers, last quarter beside the second",
+            growth["memory of 20 workers, MB"],
+            "x",
+            at_most=1.1,
+        ),
+        Figure("processor time a block, likewise", growth["processor time a block, ms"], "x", at_most=1.1),
+        Figure("steps that wait, likewise", growth["steps that wait for a worker"], "x", at_most=1.1),
+        Figure("traces that failed", samples[-1].state.failed, "", at_most=0),
+        Figure("exit code of the audit", audit, "", at_most=0),
+    ]
+
+
+PICTURES: list[tuple[str, dict[str, Callable[[Sample], float]], str]] = [
+    (
+        "memory",
+        {"20 workers": lambda one: one.workers, "PostgreSQL": lambda one: one.postgres, "boxes": lambda one: one.boxes},
+        "MB",
+    ),
+    ("queues", {"steps that wait for a worker": lambda one: one.waiting}, "steps"),
+    ("database", {"size": lambda one: one.state.megabytes}, "MB"),
+]
+
+
+def rate(part: Sequence[Sample]) -> float:
+    """Blocks a second between the first and the last of these samples."""
+    first, last = part[0], part[-1]
+    return float(last.state.blocks - first.state.blocks) / (60 * (last.minutes - first.minutes))
+
+
+def spent(part: Sequence[Sample]) -> float:
+    """CPU seconds a block between the first and the last of these samples."""
+    first, last = part[0], part[-1]
+    return (last.cpu - first.cpu) / max(1.0, float(last.state.blocks - first.state.blocks))
