@@ -122,11 +122,15 @@ def enqueue_many() -> float:
 
 def cpu(settings: config.Config) -> Counter[str]:
     """CPU seconds that each part and its children have used so far."""
-    seconds: Counter[str] = Counter()
-    for name, service in processes.registered(settings).items():
-        parent = psutil.Process(service.pid)
-        for process in [parent, *parent.children(recursive=True)]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                times = process.cpu_times()
-                seconds[name] += times.user + times.system + times.children_user + times.children_system
-    return seconds
+    services = processes.registered(settings)
+    return Counter({name: seconds(psutil.Process(service.pid)) for name, service in services.items()})
+
+
+def seconds(process: psutil.Process) -> float:
+    """CPU seconds that a process and its children have used so far."""
+    total = 0.0
+    for one in [process, *process.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = one.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total

@@ -138,29 +138,11 @@ def sample(settings: config.Config, more: Sequence[psutil.Process], minutes: flo
     boxes = [one.handle.pid for one in environment.running(settings)]
     return Sample(
         minutes, state, steps.waiting, steps.oldest,
-        cpu=sum(engine.cpu(settings).values()) + sum(map(seconds, more)),
+        cpu=sum(engine.cpu(settings).values()) + sum(map(engine.seconds, more)),
         workers=megabytes(workers),
         postgres=megabytes([services["postgres"].pid]),
         boxes=megabytes(boxes),
     )  # fmt: skip
-
-
-def family(process: psutil.Process) -> list[psutil.Process]:
-    """A process and its children; empty if it has ended."""
-    try:
-        return [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
-
-
-def seconds(process: psutil.Process) -> float:
-    """CPU seconds of a process and its children."""
-    total = 0.0
-    for one in family(process):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            times = one.cpu_times()
-            total += times.user + times.system + times.children_user + times.children_system
-    return total
 
 
 def megabytes(roots: Sequence[int]) -> float:
