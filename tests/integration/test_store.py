@@ -30,11 +30,12 @@ from weavegen.kernel.steps import (
     SubagentState,
     YesNo,
 )
-from weavegen.store import blocks, reports, steps, traces
+from weavegen.store import blocks, reports, steps, traces, workers
 from weavegen.store.states import StepStatus
 from weavegen.store.steps import Claimed
 from weavegen.trace.blocks import SUCCESSORS, BlockType
 from weavegen.trace.render import parse_trace
+from weavegen.version import __version__
 
 
 class Restless(World):
@@ -215,6 +216,38 @@ def test_a_changed_program_restarts_the_tick_and_not_the_trace(db: Database) -> 
     assert scalar(db, "select count(*) = max(index) + 1 and count(*) = max(t.blocks) from blocks, traces t")
     assert scalar(db, "select count(candidate_id) = max(t.written) from blocks, traces t")
     assert scalar(db, "select count(*) from events where kind = 'tick restarted'") == 1
+
+
+def test_workers_of_two_versions_share_traces_while_they_are_upgraded(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tick is left to workers of the version that began it, as long as they live. It starts over after them."""
+    enqueue(db, 2, ticks=1)
+    old = Worker(db)
+    messages = old.engine.start_queued()
+    while scalar(db, "select count(*) from steps where kind = 'sample' and tick = 1") < 4:
+        held = old.claim(messages.pop(0).step_id)
+        messages += old.finish(held) if held else []
+
+    def other(n: int) -> None:
+        """As if the workers from now on were of another version, which requests `n` candidates."""
+        with db.begin() as conn:
+            workers.report(conn, "host:1", "model@host", ["control"], {})
+            monkeypatch.setattr("weavegen.engine.advance.__version__", str(n))
+            monkeypatch.setattr("weavegen.store.traces.__version__", str(n))
+            request = "jsonb_set(request, '{n}', to_jsonb(cast(:n as bigint)))"
+            query = f"update steps set request = {request} where kind = 'sample' and tick = 1 and trace_id = 1"
+            conn.execute(Statement(query), {"n": n})
+
+    other(5)
+    assert old.engine.advance(1).messages == []
+    assert scalar(db, "select run from ticks where trace_id = 1 and number = 1") == 0
+    with db.begin() as conn:
+        conn.execute(Statement("update workers set seen_at = seen_at - interval '1 minute'"))
+    old.run(old.engine.advance(1).messages + messages)
+    assert scalar(db, "select array_agg(status) from traces") == ["ended", "ended"]
+    ticks = "select array_agg(run || ' ' || version order by trace_id) from ticks where number = 1"
+    assert scalar(db, ticks) == ["1 5", f"0 {__version__}"]
 
 
 def test_a_bug_in_a_program_fails_one_trace_with_its_traceback(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:

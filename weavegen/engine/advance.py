@@ -37,6 +37,7 @@ from weavegen.store import blocks, delegation, programs, steps, tools, traces
 from weavegen.store.states import StepStatus, TraceStatus
 from weavegen.store.steps import Claimed, Message
 from weavegen.store.traces import LockedTrace, OpenTick, TickSettings, TraceSpec
+from weavegen.version import __version__
 
 log = logging.getLogger(__name__)
 MAX_SPECS = 4096
@@ -133,6 +134,8 @@ class Engine:
             try:
                 turn = self._replay(conn, trace, tick)
             except JournalMismatch as error:
+                if traces.of_other_workers(conn, trace.id, tick.start.tick):
+                    return Progress([])  # the sweeper asks again, until one of them does it
                 trace = self._restart_tick(conn, trace, tick, str(error))
                 continue
             except RolloutError as error:
@@ -290,7 +293,7 @@ class Engine:
             self._fail(conn, trace, "bug", f"tick {start.tick} was restarted {tick.run} times: {reason}")
             return traces.lock(conn, trace.id)
         steps.void(conn, [trace.id], start.tick)
-        sql.run(conn, "store/restart_tick", trace=trace.id, tick=start.tick)
+        sql.run(conn, "store/restart_tick", trace=trace.id, tick=start.tick, version=__version__)
         size, written = blocks.drop_from(conn, trace.id, start.blocks)
         for query in ("unshare_trace", "unshare_ticks"):  # a fork shares nothing any more from there on
             sql.run(conn, f"store/{query}", trace=trace.id, first=start.blocks)

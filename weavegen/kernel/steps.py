@@ -19,9 +19,6 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of everything here: immutable, and written to the journal as JSON."""
 
 
-# -------------------------------------------------------------------------------------------- results
-
-
 class Candidate(Value, frozen=True, kw_only=True):
     """One sampled continuation."""
 
@@ -229,9 +226,6 @@ class HumanAnswer(Value, frozen=True, kw_only=True):
     """The answer of a person."""
 
     text: str
-
-
-# ---------------------------------------------------------------------------------------------- steps
 
 
 class Step(Value, frozen=True, kw_only=True, tag_field="kind"):
@@ -482,9 +476,6 @@ STEP_KINDS: dict[str, type[Step]] = {
 }
 WAITS = tuple(kind for kind, step in STEP_KINDS.items() if step.queue is None)
 """Kinds of steps that no worker takes."""
-
-
-# ------------------------------------------------------------------------------------------- effects
 
 
 class Append(Draft, frozen=True, kw_only=True):

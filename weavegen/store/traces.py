@@ -15,7 +15,7 @@ from weavegen.kernel.mcp import McpServer
 from weavegen.kernel.replay import Start
 from weavegen.kernel.settings import Settings, settings
 from weavegen.kernel.template import Template
-from weavegen.store import reports, steps
+from weavegen.store import reports, steps, workers
 from weavegen.store.states import TraceStatus
 from weavegen.version import __version__
 
@@ -205,8 +205,14 @@ def begin_tick(
     `budget`, seconds from now.
     """
     values = dict.fromkeys(("caller", "state", "deadline", "budget")) | asdict(terms) | values
-    values["repeats"] = repeats(conn, trace_id, subagent)
+    values |= {"repeats": repeats(conn, trace_id, subagent), "version": __version__}
     sql.run(conn, "store/begin_tick", trace=trace_id, number=number, subagent=subagent, **values)
+
+
+def of_other_workers(conn: Connection, trace_id: int, number: int) -> bool:
+    """Whether another version of weavegen began a tick, and workers of it live, as while workers are upgraded."""
+    values = {"trace": trace_id, "tick": number, "version": __version__, "silent": workers.SILENT_SECONDS}
+    return bool(sql.run(conn, "store/other_workers_tick", **values).scalar_one())
 
 
 MAX_REPEATS = 16
