@@ -81,8 +81,6 @@ class Runner:
             lambda: self.clock.deadline,
         )
 
-    # ------------------------------------------------------------------------------------- the loop
-
     def serve(self) -> dict[str, Any]:
         """Execute operations. Returns only while an action waits: the `resume` operation of that action."""
         depth = len(self.waiting)
@@ -183,8 +181,6 @@ class Runner:
     def request(self, kind: str, body: dict[str, Any]) -> Any:
         with self.clock.paused():
             return self.server.request(self.step_id, kind, body)
-
-    # ------------------------------------------------------------------------------- the operations
 
     def bootstrap(self, op: dict[str, Any], result: dict[str, Any]) -> None:
         """Execute the bootstrap file, then its action. Its registrations move to the main subagent."""
@@ -288,8 +284,6 @@ class Runner:
                 result["trials"] = trying.try_all(self, op)
         except trying.NotTried as why:
             result["not_tried"] = str(why)
-
-    # ------------------------------------------------------------------------------- helpers
 
     def run_action(self, name: str, source: str, result: dict[str, Any]) -> None:
         self.current.current_tick.action = None

@@ -131,11 +131,11 @@ class Engine:
             return Progress([])
         while trace.status == TraceStatus.RUNNING:
             tick = traces.open_tick(conn, trace)
+            if traces.of_other_workers(conn, tick):  # the sweeper asks again, until one of them does it
+                return Progress([])
             try:
                 turn = self._replay(conn, trace, tick)
             except JournalMismatch as error:
-                if traces.of_other_workers(conn, trace.id, tick.start.tick):
-                    return Progress([])  # the sweeper asks again, until one of them does it
                 trace = self._restart_tick(conn, trace, tick, str(error))
                 continue
             except RolloutError as error:

@@ -171,6 +171,8 @@ class OpenTick:
     """Number of the trace's last tick. Above this tick's where subagents had ticks since it began."""
     host: str | None
     """Host of the trace's environment; None before that is started."""
+    version: str | None
+    """Version of weavegen that began this run."""
 
     @property
     def paused_seconds(self) -> float:
@@ -186,7 +188,7 @@ def open_tick(conn: Connection, trace: LockedTrace) -> OpenTick:
         start=start(row),
         settings=TickSettings(row.revision, row.paused_seconds),
         newest_settings=TickSettings(row.newest_revision, row.newest_paused_seconds),
-        **{name: getattr(row, name) for name in ("run", "paused", "caller", "newest", "host")},
+        **{name: getattr(row, name) for name in ("run", "paused", "caller", "newest", "host", "version")},
     )
 
 
@@ -209,10 +211,12 @@ def begin_tick(
     sql.run(conn, "store/begin_tick", trace=trace_id, number=number, subagent=subagent, **values)
 
 
-def of_other_workers(conn: Connection, trace_id: int, number: int) -> bool:
+def of_other_workers(conn: Connection, tick: OpenTick) -> bool:
     """Whether another version of weavegen began a tick, and workers of it live, as while workers are upgraded."""
-    values = {"trace": trace_id, "tick": number, "version": __version__, "silent": workers.SILENT_SECONDS}
-    return bool(sql.run(conn, "store/other_workers_tick", **values).scalar_one())
+    if tick.version in (None, __version__):
+        return False
+    values = {"version": tick.version, "silent": workers.SILENT_SECONDS}
+    return bool(sql.run(conn, "store/version_lives", **values).scalar_one())
 
 
 MAX_REPEATS = 16

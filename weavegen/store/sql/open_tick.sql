@@ -1,5 +1,5 @@
 -- The open tick of a trace, the innermost one where subagents work; and what else the trace goes on from.
-select k.number, k.run, k.first_block, k.clock, k.subagent, k.caller, k.deadline, k.repeats, k.revision,
+select k.number, k.run, k.version, k.first_block, k.clock, k.subagent, k.caller, k.deadline, k.repeats, k.revision,
   k.state, k.paused_seconds, k.inherited, t.seed, t.lag, j.revision as newest_revision,
   j.paused_seconds as newest_paused_seconds,
   j.state = 'paused' as paused,
