@@ -42,7 +42,7 @@ def worker_of(db: Database, calls: float = 0.6) -> Worker:
 
 def written(db: Database, calls: float = 0.6) -> int:
     """Write a trace to its end, with subagents, errors and second attempts. Returns its id."""
-    job = enqueue(db, 1, ticks=4, doom_loop=1)
+    job = enqueue(db, 1, ticks=4, doom_loop=1, all_questions=True)
     worker = worker_of(db, calls)
     worker.run(worker.engine.start_queued())
     return int(scalar(db, "select id from traces where job_id = :job", job=job))
@@ -251,7 +251,7 @@ def test_settings_apply_from_the_block_on(db: Database) -> None:
 
 
 def test_running_and_failed_traces_can_be_forked_also_after_their_last_block(db: Database) -> None:
-    job = enqueue(db, 1, ticks=4, doom_loop=1)
+    job = enqueue(db, 1, ticks=4, doom_loop=1, all_questions=True)
     worker = worker_of(db)
     messages = worker.engine.start_queued()
     trace = int(scalar(db, "select id from traces where job_id = :job", job=job))

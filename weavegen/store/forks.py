@@ -109,7 +109,7 @@ def emptied_results(conn: Connection, rows: Sequence[Any]) -> dict[int, Any]:
     answers: dict[int, dict[tuple[int, str], YesNo]] = {}
     scoring = [row.origin for row in emptied if row.kind == "score"]
     for row in sql.run(conn, "store/answers_of_steps", steps=scoring):
-        answers.setdefault(row.step_id, {})[row.position, row.question] = YesNo(yes=row.yes, no=row.no)
+        answers.setdefault(row.step_id, {})[row.position, row.asked] = YesNo(yes=row.yes, no=row.no)
     origins = {row.ordinal: row.origin for row in rows}
     results: dict[int, Any] = {}
     for row in emptied:
