@@ -35,7 +35,6 @@ def wordings(question: str) -> tuple[str, ...]:
     return (question, *_table("rubric")["wordings"].get(question, ()))
 
 
-@cache
 def question_of(wording: str) -> str:
     """The question that is put in these words."""
     return next((question for question, others in _table("rubric")["wordings"].items() if wording in others), wording)
