@@ -197,13 +197,19 @@ def test_a_step_that_fails_ends_its_trace_with_the_reason(db: Database) -> None:
     assert (row.status, row.because) == ("failed", "environment: it died")
 
 
+def run_until(worker: Worker, query: str) -> list[steps.Message]:
+    """Start the queued traces and do their steps until the query is true. Returns the messages that are left."""
+    messages = worker.engine.start_queued()
+    while not scalar(worker.db, query):
+        held = worker.claim(messages.pop(0).step_id)
+        messages += worker.finish(held) if held else []
+    return messages
+
+
 def test_a_changed_program_restarts_the_tick_and_not_the_trace(db: Database) -> None:
     enqueue(db, 1, ticks=1)
     worker = Worker(db)
-    messages = worker.engine.start_queued()
-    while scalar(db, "select count(*) from blocks where tick = 1") < 3:
-        held = worker.claim(messages.pop(0).step_id)
-        messages += worker.finish(held) if held else []
+    messages = run_until(worker, "select count(*) >= 3 from blocks where tick = 1")
     before = scalar(db, "select min(index) from blocks where tick = 1")
     with db.begin() as conn:  # as if a newer version requested another number of candidates
         conn.execute(
@@ -224,10 +230,7 @@ def test_workers_of_two_versions_share_traces_while_they_are_upgraded(
     """A tick is left to workers of the version that began it, as long as they live. It starts over after them."""
     enqueue(db, 2, ticks=1)
     old = Worker(db)
-    messages = old.engine.start_queued()
-    while scalar(db, "select count(*) from steps where kind = 'sample' and tick = 1") < 4:
-        held = old.claim(messages.pop(0).step_id)
-        messages += old.finish(held) if held else []
+    messages = run_until(old, "select count(*) >= 4 from steps where kind = 'sample' and tick = 1")
 
     def other(n: int) -> None:
         """As if the workers from now on were of another version, which requests `n` candidates."""

@@ -215,8 +215,8 @@ def of_other_workers(conn: Connection, tick: OpenTick) -> bool:
     """Whether another version of weavegen began a tick, and workers of it live, as while workers are upgraded."""
     if tick.version in (None, __version__):
         return False
-    values = {"version": tick.version, "silent": workers.SILENT_SECONDS}
-    return bool(sql.run(conn, "store/version_lives", **values).scalar_one())
+    live = (row for row in workers.rows(conn) if row.version == tick.version and not row.silent)
+    return any("control" in row.queues for row in live)
 
 
 MAX_REPEATS = 16
