@@ -135,6 +135,7 @@ def test_whether_one_would_train_on_it(corpus: Database, report: Report) -> None
     examples = "from sft_examples where job_id = :job"
     different = one(corpus, f"select count(*) from (select distinct body {examples}) bodies")
     assert repeated["value"] == pytest.approx(1 - different / one(corpus, f"select count(*) {examples}"))
+    assert ran["n"] == repeated["n"] == one(corpus, f"select count(*) {examples}")
     assert ran["value"] == pytest.approx(one(corpus, f"select count(*) {examples} and ran") / ran["n"])
     assert (error["fine"], protected["value"], protected["fine"]) == (error["value"] <= 0.1, 0.0, False)
     labels = "from verifier_labels where job_id = :job and source in ('ran', 'tried')"

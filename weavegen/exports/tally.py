@@ -20,7 +20,7 @@ LEAST_LABELS, RARE = 20, 0.1
 @contextlib.contextmanager
 def tallied(format: Format) -> Iterator[Format]:
     """The format without the rows beyond --per-text. It counts repeated texts and labels in the source."""
-    if not isinstance(format, RowFormat):
+    if not isinstance(format, RowFormat) or not (format.texts or format.label):
         yield format
         return
     # SQLite keeps the hashes in a temporary file: any number of them in constant memory.
@@ -31,8 +31,10 @@ def tallied(format: Format) -> Iterator[Format]:
         def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
             most = source.options.per_text
             for row in format.rows(source, trace, keys):
-                digest = hashlib.sha256("\0".join(row[name] for name in format.texts).encode()).digest()
-                [times] = seen.execute(COUNT, [digest]).fetchone() if format.texts else [1]
+                times = 1
+                if format.texts:
+                    digest = hashlib.sha256("\0".join(row[name] for name in format.texts).encode()).digest()
+                    [times] = seen.execute(COUNT, [digest]).fetchone()
                 if most is not None and times > most:
                     source.left_out[f"the text stands in earlier rows (--per-text {most})"] += 1
                     continue

@@ -77,6 +77,7 @@ def freeze(
         if not kept.count:
             raise UsageError(f"{matching.count} rows of {format.view} match, none in a trace that is over")
         kept.left_out.update(matching.left_out)
+        kept.checks = checks(conn, kept.ids()) if format.evaluator else []  # as of now: people may annotate more
         facts = collect_facts(conn, order, config, threshold, removed, kept)
         facts["rows"] = {
             "found": matching.count,
@@ -84,7 +85,7 @@ def freeze(
             "near_duplicates": len(removed),
             "kept": kept.count,
         }
-        facts["left_out"] = dict(kept.left_out)
+        facts |= {"left_out": dict(kept.left_out), "evaluator_checks": kept.checks}
         return publish(conn, name, order, facts, removed, kept, progress)
 
 
@@ -106,7 +107,6 @@ def collect_facts(
     """What the manifest says about a release, except for its rows and files."""
     format = order.format
     traces = list(kept.ids())
-    kept.checks = checks(conn, traces) if format.evaluator else []
 
     @cache
     def split(trace: int) -> str:
@@ -125,7 +125,6 @@ def collect_facts(
         "options": vars(order.options),
         "splits": order.splits,
         "simulation": order.simulation,
-        "evaluator_checks": kept.checks,  # as of now: people may annotate more
         "near_duplicates": {"threshold": threshold, "examples": [vars(duplicate) for duplicate in removed[:SHOWN]]},
         "tokenizer": tokenizer(config, releases.tokens_of(conn, traces)),
         "contamination": contamination(conn, traces, removed, threshold, split),
