@@ -113,7 +113,7 @@ def measure(settings: config.Config, more: Sequence[psutil.Process], console: Co
     """Have games played, and look at the installation until the time is up."""
     orders = enqueueing.orders([enqueueing.BOOTSTRAPS / "tictactoe.py"], 10 * ACTIVE)
     enqueueing.enqueue(traces=orders, seed=1, settings={"ticks": 12, "time_budget": 600}, check=False)
-    while sample(settings, more, 0.0).state.running < ACTIVE:
+    while state_and_steps()[0].running < ACTIVE:
         time.sleep(EVERY / 8)
     samples: list[Sample] = []
     began = time.monotonic()
@@ -128,11 +128,15 @@ def measure(settings: config.Config, more: Sequence[psutil.Process], console: Co
     return samples
 
 
+def state_and_steps() -> tuple[Any, Any]:
+    """The rows of STATE and WAITING."""
+    with database().connect() as conn:
+        return conn.execute(Statement(STATE)).one(), conn.execute(Statement(WAITING)).one()
+
+
 def sample(settings: config.Config, more: Sequence[psutil.Process], minutes: float) -> Sample:
     """What the database, the processes and the boxes say now."""
-    with database().connect() as conn:
-        state = conn.execute(Statement(STATE)).one()
-        steps = conn.execute(Statement(WAITING)).one()
+    state, steps = state_and_steps()
     services = processes.registered(settings)
     workers = [one.pid for one in more] + [services[name].pid for name in WORKERS]
     boxes = [one.handle.pid for one in environment.running(settings)]
