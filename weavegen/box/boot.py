@@ -1,8 +1,6 @@
 """Starts the environment process inside the box. The base interpreter, without site-packages, calls `main`.
 
-Only the folder `weavegen/box` is mounted, so nothing outside it can be imported. The first process of the box
-(pid 1) forks at once: the child serves the trace. The parent reaps orphans and exits with the child; then the
-kernel ends every other process in the box.
+Only the folder `weavegen/box` is mounted, so nothing outside it can be imported.
 """
 
 import os
@@ -14,7 +12,7 @@ import sys
 from weavegen.box import guard, importing
 from weavegen.box.runner import Runner
 from weavegen.box.server import SocketServer
-from weavegen.box.user import become, begin, reap_orphans
+from weavegen.box.user import become, begin
 
 
 def copy_files(source: str, target: str) -> None:
@@ -28,7 +26,6 @@ def copy_files(source: str, target: str) -> None:
 
 def main(descriptor: int) -> None:
     """Serve the trace described by the open file `descriptor`, which `Environment.start` writes as JSON."""
-    reap_orphans()
     spec = begin(descriptor, "listener")
     os.umask(0o022)
     if spec["user"] is not None:

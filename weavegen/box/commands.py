@@ -16,14 +16,13 @@ from contextlib import suppress
 from json import loads
 from typing import Any, NoReturn
 
-from weavegen.box.user import become, begin, reap_orphans
+from weavegen.box.user import become, begin
 
 MAX_REQUEST_BYTES = 2**20
 
 
 def main(descriptor: int) -> NoReturn:
     """Serve the control socket that the open file `descriptor` names as JSON, with a process for each request."""
-    reap_orphans()
     spec = begin(descriptor, "control")
     control = socket.socket(fileno=int(spec["control"]))
     os.umask(0o022)

@@ -21,21 +21,6 @@ def begin(descriptor: int, kept: str) -> dict[str, Any]:
     return spec
 
 
-def reap_orphans() -> None:
-    """As process 1, fork, and return in the child. The parent reaps processes until the child ends, and exits as it."""
-    child = os.fork() if os.getpid() == 1 else 0
-    if child == 0:
-        return
-    null = os.open(os.devnull, os.O_RDWR)
-    for number in (1, 2):
-        os.dup2(null, number)
-    os.closerange(3, 1024)
-    while True:
-        pid, status = os.wait()
-        if pid == child:
-            os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
-
-
 def become(user: str) -> None:
     """Take the ids of a user of /etc/passwd, or of a number, and its HOME. Empty: stay root. Raises LookupError."""
     identity, _, group = user.partition(":")

@@ -18,7 +18,10 @@ from weavegen.errors import EnvironmentFailure, UsageError
 from weavegen.sandbox.children import adopt, collect, end_with_this_process, release, spawn
 from weavegen.sandbox.image_root import Root
 
-MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from weavegen.box.{} import main; main(int(sys.argv[2]))"
+MAIN = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from weavegen.box.orphans import reap_orphans; reap_orphans(); "
+    "from weavegen.box.{} import main; main(int(sys.argv[2]))"
+)
 
 
 @dataclass(frozen=True)

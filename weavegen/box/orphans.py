@@ -1,0 +1,18 @@
+"""Process 1 of a box. It imports nothing but this, before the program does: so it costs 3 MB of memory, not 9."""
+
+import os
+
+
+def reap_orphans() -> None:
+    """As process 1, fork, and return in the child. The parent reaps processes until the child ends, and exits as it."""
+    child = os.fork() if os.getpid() == 1 else 0
+    if child == 0:
+        return
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in (1, 2):
+        os.dup2(null, number)
+    os.closerange(3, 1024)
+    while True:
+        pid, status = os.wait()
+        if pid == child:
+            os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
