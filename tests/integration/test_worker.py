@@ -1,6 +1,7 @@
-"""A step whose result the database refuses, and one whose lease expires while its worker is alive."""
+"""A step whose result the database refuses; steps and batches whose lease expires while their worker is alive."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,6 +9,7 @@ from tests.support.worker import enqueue, scalar
 from weavegen.config import Config
 from weavegen.database import Connection, Database, Statement
 from weavegen.engine import worker as module
+from weavegen.engine.rescoring import Rescorer
 from weavegen.engine.worker import Done, Worker
 from weavegen.kernel.steps import Execute, Executed
 from weavegen.store import steps
@@ -65,3 +67,10 @@ def test_a_step_whose_lease_expires_is_not_begun_again_by_the_process_that_does_
     assert begun == [message.step_id]
     assert worker.run(message.step_id).detail == "nothing to do"
     assert scalar(db, "select claims from steps where id = :id and status = 'done'", id=message.step_id) == 1
+
+
+def test_a_batch_whose_lease_expires_is_not_begun_again_either(config: Config) -> None:
+    """Nothing is claimed: there is no database here."""
+    rescorer = Rescorer(Worker(config, lambda *_: None, {}))
+    with rescorer.leases.hold(SimpleNamespace(id=7, claims=1)):
+        assert rescorer.run(7).detail == "this process does it already"

@@ -54,6 +54,8 @@ class Rescorer:
 
     def run(self, batch_id: int) -> Outcome:
         """Ask a campaign's questions about the texts of one batch, then send the next ones."""
+        if self.leases.holds(batch_id):  # as in Worker.run
+            return Outcome("ignored", "this process does it already")
         with single().connect() as conn:
             batch = campaigns.claim(conn, batch_id, claimant(), self.worker.config.lease)
         if batch is None:
