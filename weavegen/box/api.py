@@ -50,7 +50,6 @@ What must be looked up in earlier traces and in documents, a researcher reads fo
 import json
 import time
 from collections.abc import Callable
-from pprint import pformat
 from typing import Any
 
 Callback = Callable[["Subagent"], Any]
@@ -271,5 +270,7 @@ class Tree:
                 "schema": subagent.schema,
                 **{child: describe(self.agents[child]) for child in subagent.children},
             }
+
+        from pprint import pformat  # its imports would take a tenth of every box's memory
 
         return pformat({root: describe(self.agents[root])}, sort_dicts=False)

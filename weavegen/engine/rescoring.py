@@ -29,10 +29,8 @@ from weavegen.store.steps import Claimed
 log = logging.getLogger(__name__)
 PRIORITY_OFFSET = 1_000_000_000
 """Added to a trace's number it is the priority of a campaign's requests: beyond those of all running traces."""
-MAX_QUESTIONS = 64
-"""In one request."""
-NO_LIMIT = 10**9
-"""Length of a context that nothing was left out of, in tokens."""
+MAX_QUESTIONS = 64  # in one request
+NO_LIMIT = 10**9  # length of a context that nothing was left out of, in tokens
 
 
 class Rescorer:

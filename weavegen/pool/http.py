@@ -22,16 +22,13 @@ from weavegen.errors import Busy, ModelError, NotFound, Refused, TransientError,
 
 T = TypeVar("T")
 
-MAX_CONNECTIONS = 4096
-"""Connections kept open per server: one for each request in flight."""
+MAX_CONNECTIONS = 4096  # connections kept open per server: one for each request in flight
 CONNECT_TIMEOUT_SECONDS = 5.0
 MIN_ANSWER_BYTES, MAX_ANSWER_BYTES = 8 * 2**20, 256 * 2**20
 """Bounds on the limit of an answer's size, head included."""
 PIECE_BYTES = 2**20
-BODY_SECONDS = 60.0
-"""Time from the first byte of an answer to its last one."""
-BUSY_STATUSES = frozenset({408, 425, 429, 503})
-"""HTTP statuses of an overloaded server."""
+BODY_SECONDS = 60.0  # time from the first byte of an answer to its last one
+BUSY_STATUSES = frozenset({408, 425, 429, 503})  # HTTP statuses of an overloaded server
 REQUEST_STATUSES = frozenset({400, 409, 413, 414, 415, 422, 431})
 """HTTP statuses that concern the request. All others concern the server or its address."""
 KEY_ADVICE = "check OPENAI_API_KEY, or WEAVEGEN_POOL_KEY for a lent server"
