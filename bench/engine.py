@@ -19,6 +19,7 @@ from bench.installation import home, installation
 from weavegen import config
 from weavegen.database import Statement
 from weavegen.engine import enqueueing
+from weavegen.sandbox.children import family
 from weavegen.services import processes
 from weavegen.store.session import database
 
@@ -129,7 +130,7 @@ def cpu(settings: config.Config) -> Counter[str]:
 def seconds(process: psutil.Process) -> float:
     """CPU seconds that a process and its children have used so far."""
     total = 0.0
-    for one in [process, *process.children(recursive=True)]:
+    for one in family(process):
         with contextlib.suppress(psutil.NoSuchProcess):
             times = one.cpu_times()
             total += times.user + times.system + times.children_user + times.children_system

@@ -1,11 +1,14 @@
-"""Child processes that outlive this one. While it lives, it must collect their exit status."""
+"""Child processes that outlive this one, whose exit status it must collect, and the descendants of others."""
 
 import os
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import psutil  # type: ignore[import-untyped]
 
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
 _lock = threading.Lock()
@@ -75,3 +78,21 @@ def tail(log: Path, chars: int = 500) -> str:
         return " / ".join(log.read_text(errors="replace")[-chars:].split("\n")).strip(" /")
     except OSError:
         return ""
+
+
+def family(process: psutil.Process) -> list[psutil.Process]:
+    """A process and its descendants. Raises psutil.NoSuchProcess.
+
+    The kernel lists the children of a thread (proc_pid_task_tid_children(5)). Without such lists psutil reads the
+    parents of all processes of the host, which takes 50 ms of processor time where a thousand boxes run.
+    """
+    if not Path("/proc/thread-self/children").exists():
+        return [process, *process.children(recursive=True)]
+    found = [process]
+    for member in found:
+        for file in Path(f"/proc/{member.pid}/task").glob("*/children"):
+            with suppress(OSError):
+                for pid in file.read_text().split():
+                    with suppress(psutil.NoSuchProcess):
+                        found.append(psutil.Process(int(pid)))
+    return found

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import psutil  # type: ignore[import-untyped]
 
 from weavegen.errors import EnvironmentFailure, UsageError
-from weavegen.sandbox.children import adopt, collect, end_with_this_process, release, spawn
+from weavegen.sandbox.children import adopt, collect, end_with_this_process, family, release, spawn
 from weavegen.sandbox.image_root import Root
 
 MAIN = (
@@ -156,8 +156,7 @@ class Handle:
         if not self.alive():
             return
         try:
-            process = psutil.Process(self.pid)
-            members = [process, *process.children(recursive=True)]
+            members = family(psutil.Process(self.pid))
         except psutil.NoSuchProcess:
             return
         with contextlib.suppress(ProcessLookupError):

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 
 from weavegen.sandbox import groups
+from weavegen.sandbox.children import family
 from weavegen.sandbox.providers import Handle
 
 
@@ -49,8 +50,7 @@ def resume(processes: set[psutil.Process]) -> None:
 def members(handle: Handle) -> set[psutil.Process]:
     """The processes of a box; none if it has ended."""
     with contextlib.suppress(psutil.Error):
-        process = psutil.Process(handle.pid)
-        return {process, *process.children(recursive=True)} if handle.alive() else set()
+        return set(family(psutil.Process(handle.pid))) if handle.alive() else set()
     return set()
 
 
