@@ -22,11 +22,9 @@ from weavegen.store.steps import Claimed
 from weavegen.store.traces import TraceSpec
 from weavegen.trace.blocks import MESSAGE, BlockType
 
-TRACES_KEPT = 512
-CHARS_PER_TOKEN = 3.0
-"""Estimate for a chat API that reports no usage."""
-QUESTION = 256
-"""Tokens kept free for a question, besides its calibration examples."""
+TRACES_KEPT = 2048  # a worker meets all active traces of the installation, whose number may be over a thousand
+CHARS_PER_TOKEN = 3.0  # estimate for a chat API that reports no usage
+QUESTION = 256  # tokens kept free for a question, besides its calibration examples
 
 
 @dataclass(frozen=True)
