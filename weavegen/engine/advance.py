@@ -40,8 +40,7 @@ from weavegen.store.traces import LockedTrace, OpenTick, TickSettings, TraceSpec
 from weavegen.version import __version__
 
 log = logging.getLogger(__name__)
-MAX_SPECS = 4096
-"""Trace specifications that a process keeps in memory."""
+MAX_SPECS = 4096  # trace specifications that a process keeps in memory
 MAX_RESTARTS = 3
 """Of one tick, after the software changed under it. After one more the trace fails."""
 MAX_FAILURE_CHARS = 500

@@ -14,10 +14,8 @@ from weavegen.store import messages, traces
 from weavegen.store.session import database, single
 
 log = logging.getLogger(__name__)
-POLL_SECONDS = 2.0
-"""Between two looks at a channel."""
-ERROR_SECONDS = 15.0
-"""Until the next look after a transient error."""
+POLL_SECONDS = 2.0  # between two looks at a channel
+ERROR_SECONDS = 15.0  # until the next look after a transient error
 BAD_REQUEST = 400
 
 

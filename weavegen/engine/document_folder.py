@@ -11,8 +11,7 @@ from weavegen.trace.render import clean
 MAX_FILES = 10_000
 MAX_FILE_BYTES = 1 << 20
 MAX_FOLDER_BYTES = 64 << 20
-SNIFFED_BYTES = 8192
-"""A file with a NUL in its first bytes is not text."""
+SNIFFED_BYTES = 8192  # a file with a NUL in its first bytes is not text
 
 
 def read_folder(folder: str | Path) -> dict[str, str]:

@@ -37,15 +37,12 @@ from weavegen.store.session import database
 from weavegen.trace.render import clean, one_line
 from weavegen.version import __version__
 
-BOOTSTRAPS = Path(__file__).resolve().parents[2] / "bootstraps"
-"""The project's own bootstrap files."""
+BOOTSTRAPS = Path(__file__).resolve().parents[2] / "bootstraps"  # the project's own bootstrap files
 MAX_TRACES = 1_000_000
 """Traces of one job. Their rows are built in memory."""
 MAX_FILE_CHARS = 2**26
-LOGPROBS = frozenset({"weave", "planning"})
-"""Agents that score candidates."""
-WITHOUT_MODEL = frozenset({"nop", "oracle"})
-"""Agents that ask no model."""
+LOGPROBS = frozenset({"weave", "planning"})  # agents that score candidates
+WITHOUT_MODEL = frozenset({"nop", "oracle"})  # agents that ask no model
 ANSWER_SECONDS = 10.0
 MAX_DRY_RUNS = 8
 """Bootstrap files of a job that are run once before it is enqueued. Others may fail in their traces."""

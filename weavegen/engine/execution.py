@@ -42,10 +42,8 @@ from weavegen.variables import resolved, resolved_values
 log = logging.getLogger(__name__)
 MAX_DEATHS = 6
 """Of a trace's environments; after one more the trace fails. A block that kills its process costs two."""
-START_SECONDS = 60.0
-"""In which the MCP servers of a box must start, if an operation may not take longer."""
-POLL_SECONDS = 0.2
-"""Between two looks for a person's message."""
+START_SECONDS = 60.0  # in which the MCP servers of a box must start, if an operation may not take longer
+POLL_SECONDS = 0.2  # between two looks for a person's message
 
 
 def execute(worker: Worker, claim: Claimed, step: Execute) -> Done:

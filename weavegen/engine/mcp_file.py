@@ -11,8 +11,7 @@ from weavegen.kernel.mcp import McpServer
 from weavegen.kernel.settings import check_json
 from weavegen.variables import VARIABLE, missing
 
-AGENTS = ("weave", "react", "toolsmith")
-"""Agents whose models can have the tools of MCP servers."""
+AGENTS = ("weave", "react", "toolsmith")  # agents whose models can have the tools of MCP servers
 TYPES = (None, "stdio", "http", "streamable-http", "streamable_http", "streamableHttp")
 FORM = '{"mcpServers": {"time": {"command": "mcp-server-time"}, "web": {"url": "https://..."}}}'
 SECRET = re.compile(r"authorization|cookie|token|secret|passw|credential|api[-_]?key", re.IGNORECASE)

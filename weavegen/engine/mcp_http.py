@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from mcp import Client
 
 logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs addresses, which may hold secrets
-RETRY_SECONDS = 10.0
-"""Between two attempts to reach a server whose tools a trace waits for."""
+RETRY_SECONDS = 10.0  # between two attempts to reach a server whose tools a trace waits for
 REFUSALS = (-32700, -32600, -32601, -32602)
 """JSON-RPC errors that say that a call was not made: malformed, invalid, no such method, invalid arguments."""
 

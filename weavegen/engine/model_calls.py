@@ -36,8 +36,7 @@ MEMBERS_SECONDS = 2.0
 """Between two readings of the pool's members. As often, what went wrong is written into the database."""
 NAMES_SECONDS, NAMES_TIMEOUT_SECONDS = 30.0, 5.0
 """Between two questions to a server for its models, and for the answer."""
-REPEAT_SECONDS = 30.0
-"""Between two texts on a step about why it waits."""
+REPEAT_SECONDS = 30.0  # between two texts on a step about why it waits
 
 
 class Pools:

@@ -25,8 +25,7 @@ from weavegen.store.traces import TraceSpec
 from weavegen.trace.blocks import MESSAGE
 
 T = TypeVar("T")
-MAX_MESSAGE_TOKENS = 4096
-"""Of a message, where neither the job nor the server limits it."""
+MAX_MESSAGE_TOKENS = 4096  # of a message, where neither the job nor the server limits it
 
 
 def sample(worker: Worker, claim: Claimed, step: Sample) -> Done:

@@ -26,10 +26,8 @@ from weavegen.store.states import RequestStatus
 from weavegen.trace.render import clean
 
 AGENT = "toolsmith"
-MAX_TEXTS = 100
-"""Requirements of a request, and constraints."""
-MAX_TEXT_CHARS = 10_000
-"""Characters of an objective, a requirement, a constraint, an answer or a reason."""
+MAX_TEXTS = 100  # requirements of a request, and constraints
+MAX_TEXT_CHARS = 10_000  # characters of an objective, a requirement, a constraint, an answer or a reason
 
 
 @dataclass(frozen=True)

@@ -11,29 +11,20 @@ from weavegen.errors import UsageError
 from weavegen.kernel.settings import check_json
 from weavegen.kernel.steps import Execute, Executed
 
-MAX_NAME_CHARS = 2_000
-"""Characters of the texts in NAMES."""
+MAX_NAME_CHARS = 2_000  # characters of the texts in NAMES
 NAMES = ("title", "registered", "name", "parent", "working_directory", "type", "label", "not_tried")
 """Fields of an answer that are short texts."""
-VALUES = ("value", "schema", "returned", "task")
-"""Fields of an answer that hold JSON of callbacks."""
-MAX_TEXT_CHARS = 150_000
-"""Characters of any other text."""
-MAX_VALUES = 2_500
-"""Values nested in a value that a callback returned."""
+VALUES = ("value", "schema", "returned", "task")  # fields of an answer that hold JSON of callbacks
+MAX_TEXT_CHARS = 150_000  # characters of any other text
+MAX_VALUES = 2_500  # values nested in a value that a callback returned
 MAX_DEPTH = 16
-DELEGATES = ("research",)
-"""Agents that an action may delegate to."""
-MAX_ITEMS = 64
-"""Views, titles, assertions, subagents; evaluations of each kind."""
-MAX_QUESTIONS = 16
-"""About a block that an action has the model write."""
-MAX_TIME_BUDGET = 1e9
-"""Minutes."""
+DELEGATES = ("research",)  # agents that an action may delegate to
+MAX_ITEMS = 64  # views, titles, assertions, subagents; evaluations of each kind
+MAX_QUESTIONS = 16  # about a block that an action has the model write
+MAX_TIME_BUDGET = 1e9  # minutes
 
 
-EVALUATED = Execute(op="evaluate")
-"""The operation whose results a trial may have."""
+EVALUATED = Execute(op="evaluate")  # the operation whose results a trial may have
 
 
 class InvalidAnswer(Exception):

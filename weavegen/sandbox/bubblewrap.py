@@ -23,31 +23,24 @@ from weavegen.sandbox.providers import Box, Handle, Layout
 from weavegen.sandbox.seccomp import program
 from weavegen.sandbox.userns import STAGE
 
-FIRST_UID = 1_900_000_000
-"""Above the user ids that systemd gives to containers, below 2**31."""
-BOX_FOLDER = Path(__file__).resolve().parents[1] / "box"
-"""The only folder of weavegen that is mounted in a box."""
-PACKAGES = "/opt/packages"
-"""Where the packages are that blocks may import; with an image as root below /opt/weave."""
-FILES = "/opt/files"
-"""Where the files are that /app begins with."""
+FIRST_UID = 1_900_000_000  # above the user ids that systemd gives to containers, below 2**31
+BOX_FOLDER = Path(__file__).resolve().parents[1] / "box"  # the only folder of weavegen that is mounted in a box
+PACKAGES = "/opt/packages"  # where the packages are that blocks may import; with an image as root below /opt/weave
+FILES = "/opt/files"  # where the files are that /app begins with
 COMMANDS = "/opt/weave/bin"
 """Where `python` and `python3` are the interpreter that runs the box."""
 HOSTS_FILE = b"127.0.0.1 localhost\n::1 localhost\n"
 NETWORK_FILES = ("/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/ssl", "/etc/pki", "/etc/ca-certificates")
 """Files for name resolution and certificates; for boxes that share the host's network."""
-PROGRAM_SETTINGS = ("/etc/emacs", "/etc/nethack")
-"""Files that Emacs and NetHack read when they start."""
+PROGRAM_SETTINGS = ("/etc/emacs", "/etc/nethack")  # files that Emacs and NetHack read when they start
 NETHACK = "/var/games/nethack"
 """Where NetHack keeps its games. No environment variable changes it."""
 WRITABLE = ("/app", "/tmp", "/dev/shm", NETHACK)
 """The writable folders of a box. They are in memory and end with the box."""
 IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """PATH of an image that names none, as in a container."""
-NICE = 5
-"""Boxes get less processor time than workers and the database."""
-OOM_SCORE_ADJ = 800
-"""If the host runs out of memory, the kernel kills boxes first (proc_pid_oom_score_adj(5))."""
+NICE = 5  # boxes get less processor time than workers and the database
+OOM_SCORE_ADJ = 800  # if the host runs out of memory, the kernel kills boxes first (proc_pid_oom_score_adj(5))
 TRIAL_SECONDS = 20.0
 """Time limit for the trial run of `require_bubblewrap`."""
 

@@ -17,10 +17,8 @@ from weavegen.errors import ModelError, TransientError
 from weavegen.kernel.steps import Execute, Executed
 from weavegen.sandbox.answer import InvalidAnswer, check_answer, check_text
 
-BLOCKS_PER_MESSAGE = 8
-"""A block that the model wrote has 100,000 characters at most, of up to six bytes each."""
-MAX_PARTS = 1_000_000
-"""Commas and brackets in a message: each may become a Python object of 60 bytes or more."""
+BLOCKS_PER_MESSAGE = 8  # a block that the model wrote has 100,000 characters at most, of up to six bytes each
+MAX_PARTS = 1_000_000  # commas and brackets in a message: each may become a Python object of 60 bytes or more
 MOST = {
     "prompts": 4_096,
     "messages with prompts": 4_096,  # a message may hold no prompt

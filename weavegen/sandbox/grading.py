@@ -34,13 +34,10 @@ from weavegen.sandbox.providers import Box, Handle, Limits, provider, start_main
 from weavegen.sandbox.starting_files import FOLDERS, importable
 from weavegen.sandbox.stopping import end, stopped
 
-MAX_BYTES = 16 * 2**20
-"""Bytes of all files that the evaluations of a bootstrap name."""
+MAX_BYTES = 16 * 2**20  # bytes of all files that the evaluations of a bootstrap name
 MAX_VERDICT_BYTES = 2**20
-MAX_ADDRESS_SPACE = 2**30
-"""Bytes of address space of a process of the grader's box, which no watch looks at."""
-ATTEMPTS = 3
-"""Boxes that are tried before an evaluation counts as not evaluated because of the infrastructure."""
+MAX_ADDRESS_SPACE = 2**30  # bytes of address space of a process of the grader's box, which no watch looks at
+ATTEMPTS = 3  # boxes that are tried before an evaluation counts as not evaluated because of the infrastructure
 FORM = 'main.task.add_evaluation("TITLE?", FUNCTION, protected=True, files=["PATH"], claims=["VARIABLE"])'
 Cause = Literal["agent", "task", "infrastructure"]
 ENDED = -2

@@ -22,12 +22,10 @@ CONTROLLERS = {
     "cpuacct": "cpuacct.usage",
 }
 """Controllers of version 1 that are used, and a file that exists where the controller works."""
-STALE_SECONDS = 120.0
-"""Age after which an empty group is unused: no start takes that long."""
+STALE_SECONDS = 120.0  # age after which an empty group is unused: no start takes that long
 SOCKET_SHARE = 8
 """Version 1 counts the buffers of TCP and UDP apart: they may hold a further eighth of the box's memory."""
-PERIOD_MICROSECONDS = 100_000
-"""Period over which the kernel limits processor time; its default."""
+PERIOD_MICROSECONDS = 100_000  # period over which the kernel limits processor time; its default
 
 
 def create(name: str, limits: Limits) -> tuple[str, ...]:

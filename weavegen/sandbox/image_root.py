@@ -20,8 +20,7 @@ from weavegen.sandbox import userns
 PREFIX = Path(os.path.realpath(sys.base_prefix))
 PYTHON = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
 """The interpreter that runs boxes, and its folder."""
-HOST = "/opt/weave/host"
-"""Where a box has the programs of the host that run the interpreter."""
+HOST = "/opt/weave/host"  # where a box has the programs of the host that run the interpreter
 CAPABILITIES = (
     "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID",
     "SYS_CHROOT",

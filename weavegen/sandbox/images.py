@@ -28,20 +28,15 @@ from weavegen.sandbox import userns
 from weavegen.sandbox.bubblewrap import IMAGE_PATH
 from weavegen.sandbox.children import spawn
 
-WAIT_SECONDS = 7200.0
-"""Longest wait for another process that makes the same image."""
-RETRY_SECONDS = 15.0
-"""A step that needs an image is tried again so late, while all builders are busy."""
+WAIT_SECONDS = 7200.0  # longest wait for another process that makes the same image
+RETRY_SECONDS = 15.0  # a step that needs an image is tried again so late, while all builders are busy
 MAX_BUILDS = 8
 """Builds at a time: they wait for the network and the disk most of the time, and each keeps a worker's thread busy."""
-MIN_FREE_BYTES = 5 * 2**30
-"""Where less is free on the disk, no worker makes an image."""
-NO_SPACE = "no space left on device"
-"""What programs print whose disk is full (ENOSPC)."""
+MIN_FREE_BYTES = 5 * 2**30  # where less is free on the disk, no worker makes an image
+NO_SPACE = "no space left on device"  # what programs print whose disk is full (ENOSPC)
 InUse = Callable[[], set[str]]
 """Gives the names of the images that open traces need."""
-LOG_CHARS = 4_000
-"""Of the end of a build's output, which are kept."""
+LOG_CHARS = 4_000  # of the end of a build's output, which are kept
 PODMAN = {"bud": ["build"], "rm": ["rm", "--force"]}
 """Commands of buildah that podman has by another name, or does for the containers of builds only when it is forced."""
 NAME = re.compile(r"[a-z0-9][a-z0-9._/:@-]{0,254}\Z")

@@ -25,8 +25,7 @@ CLONE, CLONE3 = (56, 220), 435
 SOCKET, SOCKETPAIR, IOCTL = (41, 198), (53, 199), (16, 29)
 LAST_KNOWN = 450
 """Higher numbers are newer calls, or calls of x32. They fail with ENOSYS, for which libraries have fallbacks."""
-NEW_NAMESPACE = 0x7E020000 | 0x80
-"""All CLONE_NEW* flags."""
+NEW_NAMESPACE = 0x7E020000 | 0x80  # all CLONE_NEW* flags
 FAMILIES = (1, 2, 10, 16)
 """AF_UNIX, AF_INET, AF_INET6, AF_NETLINK. Others are refused; AF_VSOCK, for one, ignores network namespaces."""
 NETLINK, ROUTE = 16, 0
@@ -35,8 +34,7 @@ PROTOCOLS = (0, 1, 6, 17, 58)
 """Internet protocols: unspecified, ICMP, TCP, UDP, ICMPv6. Others are rare, and make the kernel load modules."""
 MMAP, HUGE = (9, 222), 0x40000
 """MAP_HUGETLB takes pages that the host has reserved, and that no memory limit counts."""
-INJECTIONS = (0x5412, 0x541C)
-"""TIOCSTI and TIOCLINUX: they simulate input on a terminal."""
+INJECTIONS = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX: they simulate input on a terminal
 FCNTL, SIGNALS = (72, 25), (1024, 1026)
 """F_SETLEASE and F_NOTIFY report and delay what others do with a file or folder, in other boxes and on the host."""
 SETSOCKOPT, SOL_SOCKET, BUFFER_SIZES = (54, 208), 1, (7, 8)

@@ -25,10 +25,8 @@ from weavegen.sandbox.providers import Handle, Limits
 log = logging.getLogger(__name__)
 INTERVAL_SECONDS = 1.0
 """Pause between two checks. It is longer if a check takes long."""
-PAUSE_FACTOR = 10
-"""The pause is at least this many times the processor time of the last check."""
-MAX_INTERVAL_SECONDS = 10.0
-"""Maximum pause."""
+PAUSE_FACTOR = 10  # the pause is at least this many times the processor time of the last check
+MAX_INTERVAL_SECONDS = 10.0  # maximum pause
 FEW_SOCKETS = 8
 """Up to this number, the buffers of a box's sockets are not looked at: that takes 2 ms of processor time a box."""
 CLOCK_TICK = os.sysconf("SC_CLK_TCK")
