@@ -19,14 +19,16 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import until
 from weavegen import config as configuration
 from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure, ModelError, TransientError, UsageError
 from weavegen.kernel.steps import Execute, Executed, Writes
 from weavegen.sandbox import packages
+from weavegen.sandbox.bubblewrap import Bubblewrap
 from weavegen.sandbox.client_session import Ask, BlockBrief, CompleteRequest, undecided
 from weavegen.sandbox.environment import Environment, dry_run, log_path, remove, running
-from weavegen.sandbox.providers import Limits
+from weavegen.sandbox.providers import Box, Handle, Limits
 from weavegen.trace.blocks import BlockType
 
 QUICK = Limits(seconds=1.0, grace=1.0)
@@ -485,6 +487,21 @@ class TestHostileCallbacks:
         assert not environment.handle.alive()
         with pytest.raises(EnvironmentFailure):
             act(environment, "return 1")
+
+    def test_a_box_whose_start_takes_too_long_leaves_no_process(
+        self, config: Config, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read_info = Bubblewrap.read_info
+        begun: list[Handle] = []
+
+        def too_late(sandbox: Bubblewrap, info: int, box: Box) -> Handle:
+            begun.append(read_info(sandbox, info, box))
+            raise EnvironmentFailure("bubblewrap did not start")
+
+        monkeypatch.setattr(Bubblewrap, "read_info", too_late)
+        with pytest.raises(EnvironmentFailure, match="did not start"):
+            Environment.start(config, next(trace_ids))
+        until(lambda: not begun[0].alive(), "process 1 of the box lives", seconds=5)
 
     @pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x02[]", b'\x00\x00\x00\x0c{"result":1}'])
     def test_a_process_that_sends_invalid_frames_is_killed(self, environment: Environment, data: bytes) -> None:

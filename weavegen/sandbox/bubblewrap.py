@@ -7,6 +7,7 @@ import os
 import platform
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -114,7 +115,7 @@ class Bubblewrap:
                 if box.temporary:
                     end_with_this_process(handle.pid)
             except (EnvironmentFailure, OSError):
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)  # with process 1, which may wait for bubblewrap for ever
                 process.wait()
                 raise
             handle = place_process(handle, group_paths)
