@@ -106,7 +106,7 @@ def test_the_arithmetic() -> None:
     assert figures == pytest.approx(
         {
             "hours": 0.5, "gpu_hours": 4, "hours_of_one_trace": 360_000 / 58 / 25 / 3600, "cores": 1,
-            "memory_of_workers": (4_226 + 250 + 110 + 982 + 8 * 16) * 2**20, "memory_of_busy_boxes": 8 * 2**30,
+            "memory_of_workers": (4_226 + 250 + 110 + 982 + 8 * 20) * 2**20, "memory_of_busy_boxes": 8 * 2**30,
             "disk_of_database": 2_880_000, "disk_of_exports": 2_880_000, "traces": 58, "active_traces": 8,
             "blocks": 2_880, "blocks_per_second": 1.6, "requests_per_second": 3.2, "sampled_tokens": 360_000,
             "prompt_tokens_per_second": 1_000, "computed_prompt_tokens_per_second": 100,

@@ -101,7 +101,7 @@ def estimate(kept: int, gpus: int, servers: int, rates: Mapping[str, Rate]) -> d
         "gpu_hours": gpus * seconds / 3600,
         "hours_of_one_trace": sampled / traces / r["tokens_per_second"] * r["slots"] / 3600,
         "cores": cores,
-        "memory_of_workers": (workers + 16 * active) * 2**20,
+        "memory_of_workers": (workers + 20 * active) * 2**20,
         "memory_of_busy_boxes": 1024 * active * 2**20,
         "disk_of_database": blocks * r["database_per_block"],
         "disk_of_exports": kept * r["exports_per_byte"],
