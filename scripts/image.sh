@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The image of deploy/Dockerfile, and what its tests need, with podman. Containers need root here.
 #   image.sh install                         podman with its parts, and podman-compose in .venv-compose (30 MB)
-#   image.sh build                           weavegen:latest, and stand-ins for the images that compose.yaml names
+#   image.sh build                           weavegen:latest, weavegen:next, and stand-ins for other images of compose.yaml
 #   image.sh compose ARGUMENTS...            podman-compose with deploy/compose.yaml and tests/image/compose.yaml
 # An image that is neither here nor in a registry is replaced by a stand-in of the same name: a minimal Debian for
 # Python's, Debian's Redis, and weavegen's own PostgreSQL. `podman rmi NAME` removes one, so that the next run asks the
@@ -46,6 +46,7 @@ build)
     fi
     echo "image: building weavegen:latest; the first time takes some minutes and 1.2 GB"
     build weavegen:latest --file deploy/Dockerfile .
+    build weavegen:next --file tests/image/Dockerfile --target next tests/image
     for service in postgres redis; do
         wanted=$(sed -n "s/^    image: \($service:.*\)/\1/p" deploy/compose.yaml)
         if ! available "$wanted"; then

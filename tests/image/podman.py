@@ -15,7 +15,7 @@ from tests.support.waiting import until
 
 ENVIRON = {**os.environ, "CONTAINERS_CONF": str(ROOT / "tests" / "image" / "containers.conf")}
 SCRIPT = ROOT / "scripts" / "image.sh"
-IMAGE = "weavegen:latest"
+IMAGE, NEXT = "weavegen:latest", "weavegen:next"
 PROJECT = "weavegen-test"
 SECRETS = {
     "POSTGRES_PASSWORD": "database0password",
@@ -64,9 +64,9 @@ def run(*options: str, command: Sequence[str], timeout: float = 120) -> Done:
 class Stack:
     """The services of deploy/compose.yaml with those of tests/image/compose.yaml."""
 
-    def compose(self, *arguments: str) -> None:
+    def compose(self, *arguments: str, image: str = IMAGE) -> None:
         command = ["bash", str(SCRIPT), "compose", "--project-name", PROJECT, *arguments]
-        environ = {**ENVIRON, **SECRETS, "MODEL": "weavegen-nano"}
+        environ = {**ENVIRON, **SECRETS, "MODEL": "weavegen-nano", "WEAVEGEN_IMAGE": image}
         good(subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300))
 
     def up(self) -> None:
@@ -86,6 +86,13 @@ class Stack:
 
     def down(self) -> None:
         self.compose("down", "--volumes", "--timeout", "5")
+
+    def replace(self, service: str, image: str) -> None:
+        """Stop the service's container, and start another one of `image`."""
+        self.compose("stop", service)
+        good(podman("rm", self.container(service)))
+        self.compose("up", "--detach", "--no-deps", "--no-recreate", service, image=image)
+        self.until_healthy(service)
 
     def container(self, service: str) -> str:
         return f"{PROJECT}_{service}_1"

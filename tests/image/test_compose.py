@@ -5,7 +5,8 @@ from urllib.request import HTTPBasicAuthHandler, HTTPPasswordMgrWithDefaultRealm
 
 import pytest
 
-from tests.image.podman import OURS, SECRETS, Stack, good, podman
+from tests.image.podman import NEXT, OURS, SECRETS, Stack, good, podman
+from weavegen.version import __version__
 
 pytestmark = pytest.mark.timeout(900)
 DEAD = "execute-1"
@@ -104,3 +105,17 @@ def test_the_traces_of_a_host_that_is_told_to_end_go_on_elsewhere_at_once(stack:
     check(stack, job)
     good(podman("start", stack.container("execute")))
     stack.until_healthy("execute")
+
+
+def test_another_version_takes_the_place_of_each_part_while_traces_run(stack: Stack) -> None:
+    job = stack.enqueue("execute-2", "-n", "16", "--ticks", "8", "--seed", "7")
+    stack.until(lambda: stack.sql(f"{OPEN} {job}")[0]["n"] > 0, f"no trace acts on {DEAD}", seconds=120)
+    stack.compose("run", "--rm", "--no-deps", "migrate", image=NEXT)
+    for service in ("model", "lint", "execute", "execute-2", "beat"):
+        stack.replace(service, NEXT)
+    stack.wait(job)
+    assert stack.sql(f"select count(*) as n from traces where job_id = {job} and status = 'ended'") == [{"n": 16}]
+    ticks = f"from ticks join traces t on t.id = trace_id where t.job_id = {job}"
+    versions = stack.sql(f"select distinct version {ticks} order by version")
+    assert [row["version"] for row in versions] == [__version__, "999.0.0"]
+    good(stack.run("viewer", "weavegen", "audit"))
