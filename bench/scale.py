@@ -92,7 +92,7 @@ def run(console: Console) -> list[Figure]:
 @contextlib.contextmanager
 def more_workers(settings: config.Config) -> Iterator[list[psutil.Process]]:
     """Workers beside those of `up`, as a user starts them."""
-    commands = fleet.worker_commands(settings, model_threads=16, lint_processes=1, execute_threads=16)
+    commands = fleet.worker_commands(settings, model_threads=128, lint_processes=1, execute_threads=16)
     environ = fleet.child_environment(settings)
     started: list[psutil.Process] = []
     try:
@@ -112,8 +112,8 @@ def more_workers(settings: config.Config) -> Iterator[list[psutil.Process]]:
 
 
 def measure(settings: config.Config, more: Sequence[psutil.Process], console: Console) -> list[Sample]:
-    """Have games played, and look at the installation until the time is up."""
-    orders = enqueueing.orders([enqueueing.BOOTSTRAPS / "tictactoe.py"], 10 * ACTIVE)
+    """Have sums done, and look at the installation until the time is up."""
+    orders = enqueueing.orders([enqueueing.BOOTSTRAPS / "sums.py"], 10 * ACTIVE)
     enqueueing.enqueue(traces=orders, seed=1, settings={"ticks": 6, "time_budget": 3600}, check=False)
     samples: list[Sample] = []
     began = time.monotonic()
@@ -145,7 +145,7 @@ def sample(settings: config.Config, more: Sequence[psutil.Process], minutes: flo
     some = boxes[:: max(1, len(boxes) // SOME_BOXES)]
     return Sample(
         minutes, state, steps.waiting, steps.oldest,
-        cpu=sum(engine.cpu(settings).values()) + sum(map(engine.seconds, more)),
+        cpu=sum(map(engine.seconds, [*more, *(psutil.Process(part.pid) for part in services.values())])),
         workers=megabytes([one.pid for one in more] + [services[name].pid for name in WORKERS], children, set(boxes)),
         postgres=megabytes([services["postgres"].pid], children),
         boxes=megabytes(some, children) * len(boxes) / max(1, len(some)),
