@@ -46,3 +46,10 @@ def test_a_kernel_without_such_lists_is_asked_for_all_processes(
     exists = Path.exists
     monkeypatch.setattr(Path, "exists", lambda path: path.name != "children" and exists(path))
     assert len(family(root)) == 6
+
+
+def test_a_process_that_is_gone_is_alone() -> None:
+    with subprocess.Popen(["sleep", "60"]) as gone:
+        process = psutil.Process(gone.pid)
+        gone.kill()
+    assert family(process) == [process]

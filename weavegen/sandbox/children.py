@@ -1,5 +1,6 @@
 """Child processes that outlive this one, whose exit status it must collect, and the descendants of others."""
 
+import glob
 import os
 import subprocess
 import sys
@@ -90,9 +91,9 @@ def family(process: psutil.Process) -> list[psutil.Process]:
         return [process, *process.children(recursive=True)]
     found = [process]
     for member in found:
-        for file in Path(f"/proc/{member.pid}/task").glob("*/children"):
+        for path in glob.glob(f"/proc/{member.pid}/task/*/children"):  # Path.glob raises if the process has ended
             with suppress(OSError):
-                for pid in file.read_text().split():
+                for pid in Path(path).read_text().split():
                     with suppress(psutil.NoSuchProcess):
                         found.append(psutil.Process(int(pid)))
     return found
