@@ -274,7 +274,8 @@ class Grader:
                     packages=self.packages,
                     files=self.files,
                 )
-                handle = start_main(sandbox, "grader", spec, box)
+                # It is process 1 itself, which no process of the box can kill.
+                handle = start_main(sandbox, "grader", spec, box, first="")
             try:
                 verdicts = read_verdicts(pipe.fileno(), limits.start + limits.seconds + limits.grace)
                 if verdicts and groups.killed_for_memory(handle.groups):

@@ -18,10 +18,8 @@ from weavegen.errors import EnvironmentFailure, UsageError
 from weavegen.sandbox.children import adopt, collect, end_with_this_process, family, release, spawn
 from weavegen.sandbox.image_root import Root
 
-MAIN = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from weavegen.box.orphans import reap_orphans; reap_orphans(); "
-    "from weavegen.box.{} import main; main(int(sys.argv[2]))"
-)
+MAIN = "import sys; sys.path.insert(0, sys.argv[1]); {}from weavegen.box.{} import main; main(int(sys.argv[2]))"
+REAP = "from weavegen.box.orphans import reap_orphans; reap_orphans(); "
 
 
 @dataclass(frozen=True)
@@ -243,14 +241,15 @@ def provider(name: str) -> Sandbox:
     return providers[name]()
 
 
-def start_main(sandbox: Sandbox, module: str, spec: dict[str, Any], box: Box) -> Handle:
+def start_main(sandbox: Sandbox, module: str, spec: dict[str, Any], box: Box, first: str = REAP) -> Handle:
     """Start a box whose command is `main` of a module of weavegen/box, which reads `spec` and the box's paths.
 
-    They are in a file without a name: in the box, any process could read a command line.
+    They are in a file without a name: in the box, any process could read a command line. `first` runs before the
+    module is imported: as a rule process 1 remains behind, and `main` runs in its child.
     """
     layout = sandbox.layout(box)
     with tempfile.TemporaryFile("w+") as file:
         json.dump({"app": layout.app, "packages": layout.packages, "files": layout.files, **spec}, file)
         file.seek(0)
-        command = (*layout.python, "-sSPB", "-c", MAIN.format(module), layout.code, str(file.fileno()))
+        command = (*layout.python, "-sSPB", "-c", MAIN.format(first, module), layout.code, str(file.fileno()))
         return sandbox.start(replace(box, command=command, descriptors=(*box.descriptors, file.fileno())))
