@@ -24,7 +24,8 @@ DOCUMENT = (ROOT / "docs" / "deploy.md").read_text()
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 KUBERNETES = {path.name: list(yaml.safe_load_all(path.read_text())) for path in (DEPLOY / "kubernetes").glob("*.yaml")}
 OBJECTS = [item for file in KUBERNETES.values() for item in file]
-OURS = [name for name, service in COMPOSE["services"].items() if "weavegen:" in service["image"]]
+OUR_IMAGE = ("weavegen:", "${WEAVEGEN_IMAGE:-weavegen:")
+OURS = [name for name, service in COMPOSE["services"].items() if service["image"].startswith(OUR_IMAGE)]
 IMAGE_HOST = "$host"
 """What stands in deploy/execute-worker.sh for the host's name."""
 
@@ -45,7 +46,7 @@ def commands() -> dict[str, list[str]]:
     """What runs in weavegen's image, by file and part. Both kinds of deployment must run the same commands."""
     commands_by_part = {f"compose {name}": COMPOSE["services"][name]["command"] for name in OURS}
     for name, container in containers():
-        if "weavegen:" in container["image"]:
+        if container["image"].startswith(OUR_IMAGE):
             commands_by_part[f"kubernetes {name}"] = container["args"]
     return {name: list(map(str, words)) for name, words in commands_by_part.items()}
 
@@ -108,7 +109,7 @@ def test_every_environment_variable_is_one_that_weavegen_or_flower_reads() -> No
     [shared] = [item["data"] for item in OBJECTS if item["kind"] == "ConfigMap"]
     assert shared.keys() <= ours
     for name, container in containers():
-        if "weavegen:" in container["image"]:
+        if container["image"].startswith(OUR_IMAGE):
             assert {item["name"] for item in container.get("env", [])} <= ours, name
     config.load({key: str(value) for key, value in shared.items()})
 
