@@ -6,6 +6,7 @@ second one nothing may grow but the corpus. The pictures are bench/results/scale
 """
 
 import contextlib
+import math
 import os
 import re
 import subprocess
@@ -28,7 +29,7 @@ from simulation.process import Process
 from weavegen import config
 from weavegen.database import Statement
 from weavegen.engine import enqueueing
-from weavegen.sandbox import environment
+from weavegen.sandbox import environment, watch
 from weavegen.services import fleet, processes
 from weavegen.store.session import database
 from weavegen.viewer.plot import Series, svg
@@ -139,13 +140,11 @@ def sample(settings: config.Config, more: Sequence[psutil.Process], minutes: flo
     state, steps = state_and_steps()
     services = processes.registered(settings)
     boxes = [one.handle.pid for one in environment.running(settings)]
-    children: dict[int, list[int]] = {}
-    for process in psutil.process_iter(["ppid"]):
-        children.setdefault(process.info["ppid"], []).append(process.pid)
+    children = watch.by_parent(watch.process_table())
     some = boxes[:: max(1, len(boxes) // SOME_BOXES)]
     return Sample(
         minutes, state, steps.waiting, steps.oldest,
-        cpu=sum(map(engine.seconds, [*more, *(psutil.Process(part.pid) for part in services.values())])),
+        cpu=sum(engine.cpu(settings).values()) + sum(map(engine.seconds, more)),
         workers=megabytes([one.pid for one in more] + [services[name].pid for name in WORKERS], children, set(boxes)),
         postgres=megabytes([services["postgres"].pid], children),
         boxes=megabytes(some, children) * len(boxes) / max(1, len(some)),
@@ -188,7 +187,7 @@ def report(console: Console, samples: Sequence[Sample], audit: int) -> list[Figu
         (RESULTS / f"scale-{name}.svg").write_text(svg(name.capitalize(), "minutes", unit, series))
     by_minute = Series("blocks/s", [(b.minutes, rate([a, b])) for a, b in pairwise(samples)])
     (RESULTS / "scale-blocks.svg").write_text(svg("Blocks", "minutes", "blocks a second", [by_minute]))
-    growth = {name: values[-1] / values[1] for name, values in rows.items()}
+    growth = {name: ratio(values[-1], values[1]) for name, values in rows.items()}
     return [
         Figure(
             "memory of the workers, last quarter beside the second",
@@ -212,6 +211,11 @@ PICTURES: list[tuple[str, dict[str, Callable[[Sample], float]], str]] = [
     ("queues", {"steps that wait for a worker": lambda one: one.waiting}, "steps"),
     ("database", {"size": lambda one: one.state.megabytes}, "MB"),
 ]
+
+
+def ratio(last: float, before: float) -> float:
+    """How much something has grown; infinite where there was none of it."""
+    return last / before if before else math.inf if last else 1.0
 
 
 def rate(part: Sequence[Sample]) -> float:
