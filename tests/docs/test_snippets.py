@@ -13,7 +13,7 @@ import yaml
 from typer.main import get_command
 
 from tests.docs.reading import DOCUMENTS, ROOT, Code, code
-from tests.support.deployment import FLOWER_VARIABLES, environment_variables
+from tests.support.deployment import FLOWER_VARIABLES, compose_variables, environment_variables
 from weavegen.agents import AGENTS
 from weavegen.cli.app import app
 from weavegen.cli.jobs import by_type, pairs
@@ -129,6 +129,7 @@ def test_settings_that_are_named_exist() -> None:
 
 
 def test_variables_that_are_named_are_read() -> None:
-    read = {*environment_variables(), *fleet.FLOWER_SETTINGS, *FLOWER_VARIABLES, "WEAVEGEN_WRITE_ANSWERS"}
+    read = environment_variables() | compose_variables() | {*fleet.FLOWER_SETTINGS, *FLOWER_VARIABLES}
+    read.add("WEAVEGEN_WRITE_ANSWERS")
     for document in DOCUMENTS:
         assert set(re.findall(r"\b(?:WEAVEGEN|FLOWER)_[A-Z_]+\b", document.read_text())) <= read, document.name

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from weavegen import config
 
-FLOWER_VARIABLES = ("FLOWER_BASIC_AUTH", "FLOWER_UNAUTHENTICATED_API", "FLOWER_PASSWORD")
-"""Flower's own variables that weavegen does not set, and the variable from which compose.yaml makes the first of
-them."""
+COMPOSE = Path(__file__).parents[2] / "deploy/compose.yaml"
+FLOWER_VARIABLES = ("FLOWER_BASIC_AUTH", "FLOWER_UNAUTHENTICATED_API")
+"""Flower's own variables that weavegen does not set."""
 QUEUES = {"control", "sample", "score", "lint", "execute"}
 
 
@@ -17,3 +17,8 @@ def environment_variables() -> set[str]:
     tree = ast.parse(Path(config.__file__).read_text())
     names = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     return {name for name in names if re.fullmatch(r"[A-Z][A-Z_]+", name)}
+
+
+def compose_variables() -> set[str]:
+    """The variables that compose.yaml takes from deploy/.env or the environment."""
+    return set(re.findall(r"\$\{([A-Z_]+)", COMPOSE.read_text()))
