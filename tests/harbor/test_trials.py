@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from tests.harbor.world import BASE, STEPS, write_task
+from tests.harbor.world import BASE, STEPS, TOML, write_task
 from tests.support import ROOT, TICTACTOE
 from tests.support.bootstraps import CALLING
 from tests.support.installation import Installation, installed
@@ -97,6 +98,26 @@ def test_what_lost_is_beside_the_trajectory(corpus: Installation, tmp_path: Path
     assert [(one["candidate_id"], one["text"], one.get("value"), one["selected"]) for one in candidates] == recorded
     assert {one["selected"] for one in candidates} == {True, False}
     assert all(len(one["token_ids"]) == len(one["logprobs"]) == one["tokens"] for one in candidates)
+
+
+@pytest.mark.parametrize("mode", ["public", "no-network"])
+def test_the_hosts_network_where_both_the_job_and_the_task_allow_it(
+    corpus: Installation, tmp_path: Path, mode: str
+) -> None:
+    task = write_task(tmp_path / mode, {"task.toml": TOML + f'network_mode = "{mode}"\n'})
+    job = corpus.json("enqueue", "--harbor", task, "--agent", "weave", "--network", "host", "--ticks", "40")["job"]
+    query = "select {} from environments e join traces t on t.id = e.trace_id where t.job_id = :job"
+    corpus.until(query.format("count(*) > 0"), job=job)
+    [[pid]] = corpus.sql(query.format("pid"), job=job)
+    box = psutil.Process(pid)
+    networks = {os.readlink(f"/proc/{one.pid}/ns/net") for one in (box, *box.children(recursive=True))}
+    assert (os.readlink("/proc/self/ns/net") in networks) == (mode == "public")
+    corpus.cli("cancel", str(job))
+    [[history]] = corpus.sql(
+        "select detail from events e join traces t on t.id = e.trace_id where t.job_id = :job and kind = 'started'",
+        job=job,
+    )
+    assert history == ("on the host's network" if mode == "public" else None)
 
 
 def test_harbor_reads_trajectories_of_all_agents(corpus: Installation, tmp_path: Path) -> None:

@@ -111,16 +111,16 @@ class Engine:
         """Begin a trace's first tick. `caller`: of a delegated trace, who asked for it, for its history."""
         trace = traces.lock(conn, trace_id)
         try:
-            settings = self.spec(conn, trace_id, tick_settings.revision).settings
+            spec = self.spec(conn, trace_id, tick_settings.revision)
             fork = forking.begin(conn, trace_id, tick_settings)
         except RolloutError as error:
             self._fail(conn, trace, error.kind, str(error))
             return []
         if fork is None:
-            traces.begin_tick(conn, trace_id, 0, tick_settings, first_block=0, budget=60 * settings.time_budget)
+            traces.begin_tick(conn, trace_id, 0, tick_settings, first_block=0, budget=60 * spec.settings.time_budget)
         else:
             trace = traces.lock(conn, trace_id)
-        network = "on the host's network" if settings.network == "host" else None
+        network = "on the host's network" if spec.network == "host" else None
         traces.event(conn, trace_id, "started", caller or ", ".join(filter(None, (fork, network))) or None)
         return self._advance(conn, trace).messages
 

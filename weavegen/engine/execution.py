@@ -275,7 +275,7 @@ class Execution:
             params=spec.params,
             budget=spec.settings.time_budget,
             model_name=self.worker.pools.model_name(self.claim, spec.model),
-            network=spec.settings.network,
+            network=spec.network,
             packages=folder,
             files=self.files(),
             limits=None if self.spec.harbor is None else self.limits,
@@ -381,7 +381,7 @@ class Execution:
             killed = result.error is not None and result.error.stage == "process"
             if killed or step.op in ("trial", "try", "verify"):  # they leave nothing behind
                 continue
-            if self.in_box(step) and self.spec.settings.network == "host":  # what it did may be outside the box
+            if self.in_box(step) and self.spec.network == "host":  # what it did may be outside the box
                 divergent.append(str(id))
                 continue
             if step.op == "tools":

@@ -61,6 +61,12 @@ class TraceSpec:
         """Whether the model that answers the yes/no questions is not the one that writes."""
         return self.judge != self.model
 
+    @property
+    def network(self) -> str:
+        """What its environment can reach: as the job's setting says, unless its Harbor task forbids agents the rest."""
+        steps = () if self.harbor_task is None else self.harbor_task.steps
+        return self.settings.network if all(step.agent.internet for step in steps) else "none"
+
 
 def spec(conn: Connection, trace_id: int, revision: int) -> TraceSpec:
     """Read a trace's unchanging part. Raises RolloutError where this version can't read its job's settings."""
