@@ -5,17 +5,24 @@ import re
 from collections.abc import Mapping
 
 VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+OWN = re.compile(r"DATABASE_URL|CELERY_BROKER_URL|WEAVEGEN_\w+")
+"""weavegen's own variables. They are never filled in: the text may be a stranger's, and its place a box."""
 
 
-def missing(text: str) -> str | None:
-    """The first variable of a text that this process does not have, and that has no default."""
-    names = (match[1] for match in VARIABLE.finditer(text) if match[2] is None and match[1] not in os.environ)
-    return next(names, None)
+def lacks(text: str) -> str | None:
+    """Why the variables of a text can't be filled in; None: they can."""
+    for match in VARIABLE.finditer(text):
+        if OWN.fullmatch(match[1]):
+            return f"names ${match[1]}, which only weavegen itself may read: give it a variable of another name"
+        if match[2] is None and match[1] not in os.environ:
+            return f"needs ${match[1]}: set it here and for the execute workers"
+    return None
 
 
 def resolved(text: str) -> str:
     """A text with the variables of this process filled in."""
-    return VARIABLE.sub(lambda match: os.environ.get(match[1], match[2] or ""), text)
+    known = {name: value for name, value in os.environ.items() if not OWN.fullmatch(name)}
+    return VARIABLE.sub(lambda match: known.get(match[1], match[2] or ""), text)
 
 
 def resolved_values(values: Mapping[str, str]) -> dict[str, str]:

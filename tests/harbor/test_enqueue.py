@@ -38,6 +38,7 @@ BROKEN: dict[str, tuple[dict[str, str | None], str]] = {
     "separate verifier": ({"task.toml": "[verifier]\nenvironment_mode = 'separate'"}, "container of its own"),
     "relative workdir": ({"task.toml": "[environment]\nworkdir = 'work'"}, "no absolute path"),
     "memory": ({"task.toml": "[environment]\nmemory = 'much'"}, "is no size"),
+    "own variable": ({"task.toml": "[verifier.env]\nA = '${WEAVEGEN_POOL_KEY:-}'"}, "only weavegen itself may read"),
     "missing variable": ({"task.toml": "[environment.env]\nKEY = '${NO_SUCH_VARIABLE}'"}, "needs $NO_SUCH_VARIABLE"),
     "odd variable": ({"task.toml": "[environment.env]\n'A B' = '1'"}, "no environment variable"),
     "step without a name": ({"task.toml": "[[steps]]\nmin_reward = 1"}, "missing required field `name`"),

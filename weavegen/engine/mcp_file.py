@@ -9,7 +9,7 @@ import msgspec
 from weavegen.errors import UsageError
 from weavegen.kernel.mcp import McpServer
 from weavegen.kernel.settings import check_json
-from weavegen.variables import VARIABLE, missing
+from weavegen.variables import VARIABLE, lacks
 
 AGENTS = ("weave", "react", "toolsmith")  # agents whose models can have the tools of MCP servers
 TYPES = (None, "stdio", "http", "streamable-http", "streamable_http", "streamableHttp")
@@ -48,8 +48,8 @@ def problem_of(name: str, server: McpServer) -> str | None:
         return "must have a command (stdio) or a url (streamable HTTP), one of them; other transports are not supported"
     if server.url and not re.match(r"https?://|\$\{", server.url):
         return "has a url that begins neither with http:// nor with https://"
-    if lacks := next(filter(None, map(missing, server.texts())), None):
-        return f"needs the variable ${lacks}: set it here and for the execute workers"
+    if reason := next(filter(None, map(lacks, server.texts())), None):
+        return reason
     for key, value in (server.env | server.headers).items():
         if SECRET.search(key) and not VARIABLE.search(value):
             return f"has a secret, {key}, in the file: write ${{NAME}} for a variable of the execute workers"

@@ -20,7 +20,7 @@ from weavegen.errors import UsageError
 from weavegen.kernel.harbor import HarborStep, HarborTask, Phase
 from weavegen.kernel.mcp import McpServer
 from weavegen.sandbox import images
-from weavegen.variables import missing
+from weavegen.variables import lacks
 
 PARTS = ("environment", "tests", "solution", "steps")
 """The folders of a task whose files are packed."""
@@ -271,8 +271,8 @@ def checked_environ(values: Mapping[str, str]) -> dict[str, str]:
     for name, value in values.items():
         if not re.fullmatch(r"\w+", name) or "\0" in value:
             raise UsageError(f"{name!r:.80} is no environment variable")
-        if lacks := missing(value):
-            raise UsageError(f"the variable {name} needs ${lacks}: set it here and for the execute workers")
+        if reason := lacks(value):
+            raise UsageError(f"the variable {name} {reason}")
     return dict(values)
 
 
