@@ -29,6 +29,7 @@ from weavegen.search.examples import read
 from weavegen.services import doctor, fleet, model_server, postgres, processes, redis, schema
 from weavegen.store import urls
 from weavegen.store.session import unpooled
+from weavegen_nano import WEIGHTS
 
 START = """
 import sys
@@ -377,6 +378,9 @@ def test_the_fleet_starts_answers_and_stops(own: Config, model: str) -> None:
     until(lambda: processes.find(own, "model") is not None)
     again = fleet.up(own, model_threads=2, execute_threads=2)
     assert [part.name for part in again if part.started] == []
+    for other in {"nano", "sim", str(WEIGHTS), "vllm:gpt2"} - {model}:
+        with pytest.raises(UsageError, match="serves another model"):
+            fleet.up(dataclasses.replace(own, model=other))
 
     pids = [process.pid for service in fleet.running(own) for process in psutil.Process(service.pid).children()]
     pids += [service.pid for service in fleet.running(own)]

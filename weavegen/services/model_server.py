@@ -37,10 +37,16 @@ def start(config: Config, port: int | None, sim_options: Sequence[str], environ:
 
 def require_no_other(config: Config) -> None:
     """Raise UsageError if a server of another model runs than the one that `up` would start."""
-    name = vllm.NAME if vllm_model(config) else SIM if config.model == SIM else NANO
-    service = serving(config) if config.model_url is None and config.model != NONE else None
-    if service is not None and service.name.partition("-")[0] != name:
-        raise UsageError(f"{service.name} serves the model already: `weavegen down`, then `up` with {name}")
+    if config.model_url is not None or config.model == NONE or (service := serving(config)) is None:
+        return
+    if (model := vllm_model(config)) is not None:
+        words = vllm.arguments(model, 0, (), ())[:4]
+    elif config.model == SIM:
+        words = ["-m", "simulation"]
+    else:
+        words = [*NANO_COMMAND[1:], "--port" if config.model == NANO else str(Path(config.model).absolute())]
+    if "\0".join(words) not in "\0".join(service.command):
+        raise UsageError(f"{service.name} serves another model: `weavegen down`, then `up` again")
 
 
 def launch_nano(
