@@ -16,6 +16,7 @@ from weavegen.config import Config
 from weavegen.database import Database, Statement
 from weavegen.errors import UsageError, WeavegenError
 from weavegen.exports import write
+from weavegen.exports.format import Options
 from weavegen.exports.releases.facts import contamination, units
 from weavegen.exports.releases.freeze import again, differing, freeze
 from weavegen.exports.releases.manifest import differences
@@ -205,6 +206,8 @@ def test_names_and_folders_of_releases(corpus: Database, config: Config, tmp_pat
         make(corpus, config, tmp_path / "b", name="two", threshold=0.99)
     with pytest.raises(UsageError, match="--where"):
         make(corpus, config, tmp_path / "b", name="two", where="typo")
+    with pytest.raises(UsageError, match="leave --student out"):
+        make(corpus, config, tmp_path / "b", name="two", format="sft", options=Options(student=tmp_path))
     with corpus.connect() as conn, pytest.raises(UsageError, match="there is no release 'x'"):
         again(conn, "x", tmp_path / "b")
     for name in ("", "two\nlines", "-x", "x" * 101):

@@ -93,11 +93,7 @@ def report(row: Any, name: str, folder: Path | None, differences: list[str], wri
     if rows["near_duplicates"] or rows["open"]:
         yield f"left out: {rows['near_duplicates']} near-duplicates, {rows['open']} of traces that still run"
     if row.format in CHANGED:
-        yield Text(
-            f"the format {row.format} searches the whole corpus while it is written: when the corpus has grown, "
-            "--rebuild may find a different result",
-            "yellow",
-        )
+        yield Text(f"--rebuild can't write it again once {CHANGED[row.format]}", "yellow")
     if written.simulated:
         yield SIMULATED_DATA
 

@@ -56,6 +56,8 @@ def freeze(
     all. Raises UsageError.
     """
     format = order.format
+    if order.options.student is not None:
+        raise UsageError("a release can't depend on a model's folder: leave --student out, or use `weavegen export`")
     if threshold is not None and format.key != ("trace_id",) and not releases.text_columns(format.key):
         raise UsageError(f"rows of the format {format.name} can't be compared: give --near-duplicates 0")
     if threshold is not None and not MIN_THRESHOLD <= threshold <= MAX_THRESHOLD:
