@@ -16,7 +16,7 @@ READING = (
     "ping", "stats", "active_queues", "registered", "scheduled", "active", "reserved", "revoked", "conf",
     "heartbeat", "enable_events",
 )  # fmt: skip
-"""The commands that are obeyed, without arguments: what Flower, `weavegen up`, `top` and `doctor` send.
+"""The commands that are obeyed, without arguments: what Flower, `weavegen up` and `doctor` send.
 
 They change nothing (workers always send events), and their answers hold no secrets. Not among them: `report` and
 `memdump` (details of the host), `query_task`, `hello` (revokes tasks), and all that change something.

@@ -39,6 +39,6 @@ def rescore(batch_id: int) -> str:
 def enqueue(bootstrap: str, **options: Any) -> int:
     """Enqueue traces of a bootstrap file's text, for producers that do not import weavegen. Returns the job's id.
 
-    The options are those of `weavegen.enqueue`: n, name, rows, settings, seed, model, agent.
+    The options are those of `weavegen.enqueue`: n, name, params, settings, seed, model, agent, user, check.
     """
     return enqueueing.enqueue_source(bootstrap, **options)

@@ -41,7 +41,7 @@ def status(
     job: Annotated[int | None, typer.Argument(help="A job's number.", autocompletion=job_numbers)] = None,
     json: bool = False,
 ) -> Result:
-    """List the jobs; or one job's traces, and the changes that `retune` made to its settings.
+    """List the newest 50 jobs; or one job's traces, and the changes that `retune` made to its settings.
 
     Faults of the installation go to standard error.
 

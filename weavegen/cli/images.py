@@ -59,7 +59,7 @@ def build(
     folders: Annotated[list[str], typer.Argument(help="Harbor tasks, or folders of such tasks.")],
     image: Base = None,
     timeout_multiplier: Timeouts = 1.0,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Images made at a time. Default: one for each core.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Images made at a time; at most the cores, and 8.")] = None,
 ) -> Result:
     """Make the images of Harbor tasks ahead. The exit code is 1 if any can't be made.
 

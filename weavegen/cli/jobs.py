@@ -79,7 +79,7 @@ class JobOptions:
         list[str] | None,
         typer.Option(
             help="The model's name, needed only where the pool serves several; or ROLE=NAME with the role agent, "
-            "evaluator or researcher; repeatable."
+            "evaluator, researcher or teacher; repeatable."
         ),
     ] = None
     packages: PackagesFile = None

@@ -303,7 +303,7 @@ def fits_report(name: str, fits: "Sequence[Fit]", refused: Sequence[str]) -> Ite
             "after": lambda fit: round(fit.brier_after, 4),
         },
     )
-    yield "after: by cross-validation; the traces of each pair are left out of the fit that corrects it"
+    yield "after: by cross-validation; other traces, or with few traces other labels, are fitted to correct it"
     for fit in fits:
         if fit.slope <= 0:
             yield display.cell(f"{fit.question}: the slope is not above 0: it would reverse the selection", "yellow")

@@ -45,7 +45,7 @@ SURVEY_SECONDS = 0.2
 
 @command()
 def top(
-    once: Annotated[bool, typer.Option("--once", help="Print one picture, after two seconds of measuring.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one picture, after a second of measuring.")] = False,
     json: bool = False,
 ) -> Result | None:
     """Show everything that runs: open jobs, model servers, queues with their workers, environments. q ends it.

@@ -108,7 +108,7 @@ def tune(
     shows the loop. It needs PyTorch: pip install "weavegen[training]", in this environment or in that of
     --launch.
 
-    Example: weavegen tune Qwen/Qwen3-8B --lora 32 --where "job_id = 3 and reward > 0" -o round-1 --load r1
+    Example: weavegen tune Qwen/Qwen3-8B --lora 32 --where "job_id = 3" -o round-1 --load r1
     """
     plan, launcher = training.plan(model, to), training.launcher()
     if to.exists():

@@ -1,6 +1,6 @@
 """An environment for the package `harbor`: its trials run in weavegen's boxes, without Docker and without a daemon.
 
-    harbor run --path tasks/ --agent oracle --environment-import-path weavegen.harbor:BubblewrapEnvironment
+    harbor run --path tasks/ --agent oracle --env weavegen.harbor:BubblewrapEnvironment
 
 Images are made once for each content and kept in WEAVEGEN_HOME (sandbox/images.py). Harbor runs the verifier, in the
 agent's box; weavegen's own verifier (harbor/verifier.py) is not used.

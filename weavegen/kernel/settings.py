@@ -77,7 +77,7 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     show_draft: bool = False
     """Show the model the best candidate of the round before like a retrieved block."""
     memory: float | None = None
-    """Least BM25 score of hits from other traces. None: search the trace alone. With it, equal seeds no longer
+    """Least score (log odds) of hits from other traces. None: search the trace alone. With it, equal seeds no longer
     give equal traces, because it depends on chance what other traces have written by then."""
     memory_scope: Literal["job", "all"] = "job"
     """Which other traces: those of the job, or of all jobs."""

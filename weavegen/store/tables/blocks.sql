@@ -28,7 +28,7 @@ comment on table candidates is 'Every text that was sampled, rejected ones inclu
 comment on column candidates.id is 'Identity.';
 comment on column candidates.trace_id is 'Its trace.';
 comment on column candidates.step_id is 'The step that sampled it.';
-comment on column candidates.position is 'Position among the candidates of its round, from 0.';
+comment on column candidates.position is 'Position among the candidates of its step, from 0.';
 comment on column candidates.block_index is 'Index of the block that it was sampled for.';
 comment on column candidates.type is 'Type of that block; bm25-query: a query; next-type: the name of a type.';
 comment on column candidates.round is 'Number of the round: from 0 in a cascade, from 1 in a tree search.';

@@ -171,7 +171,7 @@ comment on column annotations.trace_id is 'The trace; of a candidate: the trace 
 comment on column annotations.block_id is
   'The block, if no candidate became it; null: the annotation is about a candidate, or about the whole trace.';
 comment on column annotations.candidate_id is
-  'The candidate. A block that a candidate became is annotated by this candidate, also in forks.';
+  'The candidate. A block that a candidate became is annotated by this candidate.';
 comment on column annotations.author is 'The person.';
 comment on column annotations.verdict is 'good or bad; null: neither.';
 comment on column annotations.labels is 'The person''s own labels; one that begins with ! does not apply.';

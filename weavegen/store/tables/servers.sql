@@ -65,7 +65,7 @@ comment on column model_usage.at is 'When it was answered.';
 comment on column model_usage.server is 'Base URL of the server.';
 comment on column model_usage.owner is 'Who lent the server; null: it is one of OPENAI_BASE_URL.';
 comment on column model_usage.trace_id is 'traces.id of the trace that asked, or whose texts were asked about.';
-comment on column model_usage.kind is 'sample, score, execute (the evaluator in callbacks) or rescore.';
+comment on column model_usage.kind is 'sample, score, execute (what callbacks ask for) or rescore.';
 comment on column model_usage.requests is 'Requests that were answered.';
 comment on column model_usage.sequences is 'Sequences: prompts times continuations.';
 comment on column model_usage.prompt_tokens is 'Prompt tokens of all sequences, as the server counts them.';

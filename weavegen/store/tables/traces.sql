@@ -150,7 +150,7 @@ comment on column ticks.state is 'Value that the tick before passed to this one;
 comment on column ticks.first_block is 'Index of its first block.';
 comment on column ticks.repeats is 'Ticks in a row before it with equal actions and outcomes.';
 comment on column ticks.clock is 'When it began, in seconds since the epoch. The program''s clock starts here.';
-comment on column ticks.reward is 'Reward, 0 to 0.5; null: it runs, or nothing could be evaluated.';
+comment on column ticks.reward is 'Reward, 0 to 0.5; in a Harbor task that of its tests. Null: it runs, or has none.';
 comment on column ticks.protected is 'Whether the reward counts protected evaluations only.';
 comment on column ticks.not_evaluated is 'Protected evaluations that the reward leaves out.';
 comment on column ticks.finished_at is 'When it was over.';

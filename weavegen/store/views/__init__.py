@@ -30,7 +30,7 @@ ORDER = (
 MIN_AGE_SECONDS = 60.0
 """Age of a view's rows below which it is not refreshed."""
 MIN_AGE_RATIO = 20.0
-"""Times the duration of the last refresh: a second limit on the age. So refreshing takes 5 % of a core at most."""
+"""Times the duration of the last refresh: a second limit on the age. So a view takes 5 % of a core at most."""
 
 
 def text(name: str) -> str:

@@ -63,6 +63,7 @@ comment on column candidate_values.block_id is 'The block that it became; null: 
 comment on column candidate_values.ran is
   'Whether it ran without errors, as a block or when it was tried; null: it was not executed.';
 comment on column candidate_values.failed is 'Whether it was executed, or tried, and failed.';
-comment on column candidate_values.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column candidate_values.tick_reward is
+  'The tick''s reward, 0 to 0.5; in a Harbor task that of its tests. Null: it runs, or has none.';
 comment on column candidate_values.tick_protected is
   'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';

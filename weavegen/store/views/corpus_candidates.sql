@@ -32,7 +32,7 @@ comment on column corpus_candidates.tick is 'Number of its tick.';
 comment on column corpus_candidates.type is 'Type of the block that it was sampled for.';
 comment on column corpus_candidates.round is 'Number of the round: from 0 in a cascade, from 1 in a tree search.';
 comment on column corpus_candidates.depth is 'Depth of the node in a tree search, from 1; null: a whole candidate.';
-comment on column corpus_candidates.position is 'Position among the candidates of its round, from 0.';
+comment on column corpus_candidates.position is 'Position among the candidates of its step, from 0.';
 comment on column corpus_candidates.text is 'The body as sampled.';
 comment on column corpus_candidates.bytes is 'Bytes of that text in UTF-8.';
 comment on column corpus_candidates.tokens is 'Sampled tokens.';
@@ -47,6 +47,7 @@ comment on column corpus_candidates.chosen is 'Whether it became a block.';
 comment on column corpus_candidates.block_id is 'The block that it became; null: it was not chosen.';
 comment on column corpus_candidates.ran is 'Whether that block ran without errors; null: it was not executed.';
 comment on column corpus_candidates.reward is 'Share of the tick''s reward that the block got, if it became one.';
-comment on column corpus_candidates.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column corpus_candidates.tick_reward is
+  'The tick''s reward, 0 to 0.5; in a Harbor task that of its tests. Null: it runs, or has none.';
 comment on column corpus_candidates.tick_protected is
   'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';

@@ -7,7 +7,7 @@ where c.relkind = 'm'
 order by v.position;
 
 comment on view freshness is
-  'When each materialised view was last filled: by `weavegen refresh`, or when it was made.';
+  'When each materialised view was last filled: by the beat task, by `weavegen refresh`, or when it was made.';
 comment on column freshness.name is 'The view.';
 comment on column freshness.as_of is 'The rows show the tables at this time.';
 comment on column freshness.seconds_ago is 'Seconds since then.';

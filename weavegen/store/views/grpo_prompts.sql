@@ -42,7 +42,8 @@ comment on column grpo_prompts.mean_value is
   'Mean value of the candidates, see candidate_values; null: none has a value.';
 comment on column grpo_prompts.spread is 'Standard deviation of the values; null: no candidate has a value.';
 comment on column grpo_prompts.ran is 'Whether the block ran without errors; null: it was not executed.';
-comment on column grpo_prompts.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column grpo_prompts.tick_reward is
+  'The tick''s reward, 0 to 0.5; in a Harbor task that of its tests. Null: it runs, or has none.';
 comment on column grpo_prompts.tick_protected is
   'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';
 comment on column grpo_prompts.block_size is 'Tokens that the model was allowed for the block.';

@@ -48,7 +48,8 @@ comment on column kto_examples.value is 'Its value, see candidate_values; null: 
 comment on column kto_examples.ran is 'Whether it ran without errors; null: it was not executed.';
 comment on column kto_examples.compiles is 'Whether it is legal Python; null: it was not linted.';
 comment on column kto_examples.block_id is 'The block that it became; null: it was not chosen.';
-comment on column kto_examples.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column kto_examples.tick_reward is
+  'The tick''s reward, 0 to 0.5; in a Harbor task that of its tests. Null: it runs, or has none.';
 comment on column kto_examples.tick_protected is
   'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';
 comment on column kto_examples.exact_prompt is

@@ -18,7 +18,7 @@ comment on column learning_curves.model is 'The model that writes the job''s tra
 comment on column learning_curves.bootstrap is 'File name of the bootstrap.';
 comment on column learning_curves.tick is 'Number of the tick, from 1.';
 comment on column learning_curves.traces is
-  'Finished ticks with that number. Use it as weight when you average rows.';
+  'Ticks with that number that have a reward. Use it as weight when you average rows.';
 comment on column learning_curves.reward is 'Mean reward of these ticks.';
 comment on column learning_curves.candidates_per_block is
   'Sampled candidates, queries included, for each block made of one.';

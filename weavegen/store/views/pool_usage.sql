@@ -29,7 +29,7 @@ comment on column pool_usage.agent is 'The program that wrote the traces: weave,
 comment on column pool_usage.model is 'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column pool_usage.enqueued_by is
   'Who enqueued the job; null: enqueued by an older version, which did not record it.';
-comment on column pool_usage.kind is 'sample, score, execute (evaluator in callbacks) or rescore.';
+comment on column pool_usage.kind is 'sample, score, execute (what callbacks ask for) or rescore.';
 comment on column pool_usage.requests is 'Requests that were answered.';
 comment on column pool_usage.sequences is 'Sequences: prompts times continuations.';
 comment on column pool_usage.prompt_tokens is 'Prompt tokens of all sequences, as the servers count them.';

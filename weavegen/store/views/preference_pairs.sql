@@ -125,7 +125,8 @@ comment on column preference_pairs.rejected is 'The worse body, as sampled.';
 comment on column preference_pairs.chosen_kept is 'Whether the better text became a block.';
 comment on column preference_pairs.rejected_ran is
   'Whether the worse text ran without errors, as the block or when it was tried; null: neither.';
-comment on column preference_pairs.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column preference_pairs.tick_reward is
+  'The tick''s reward, 0 to 0.5; in a Harbor task that of its tests. Null: it runs, or has none.';
 comment on column preference_pairs.tick_protected is
   'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';
 comment on column preference_pairs.exact_prompt is

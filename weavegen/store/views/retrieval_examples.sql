@@ -44,7 +44,8 @@ comment on column retrieval_examples.hits is 'Number of hits.';
 comment on column retrieval_examples.used is 'Number of hits that were put into the prompt.';
 comment on column retrieval_examples.ran is 'Whether the block ran without errors; null: it was not executed.';
 comment on column retrieval_examples.score is 'Raw score: log odds after rewriting, without penalties.';
-comment on column retrieval_examples.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column retrieval_examples.tick_reward is
+  'The tick''s reward, 0 to 0.5; in a Harbor task that of its tests. Null: it runs, or has none.';
 comment on column retrieval_examples.tick_protected is
   'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';
 comment on column retrieval_examples.known_good is 'Whether it is an action that ran and was rewarded.';

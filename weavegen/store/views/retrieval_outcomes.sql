@@ -42,6 +42,7 @@ comment on column retrieval_outcomes.from_trace_id is
   'Trace of the retrieved block. With the setting `memory` it may be another trace.';
 comment on column retrieval_outcomes.recalled_ran is
   'Whether the retrieved block had run without errors; null: it was not executed, or is an example.';
-comment on column retrieval_outcomes.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column retrieval_outcomes.tick_reward is
+  'The tick''s reward, 0 to 0.5; in a Harbor task that of its tests. Null: it runs, or has none.';
 comment on column retrieval_outcomes.action_ran is
   'Whether an action of the tick ran without errors; null: none was executed.';

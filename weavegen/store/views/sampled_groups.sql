@@ -40,6 +40,7 @@ comment on column sampled_groups.spread is
   'Standard deviation of the values; 0: there is nothing to learn from; null: no candidate has a value.';
 comment on column sampled_groups.block_id is 'The block that a candidate of the round became; null: none did.';
 comment on column sampled_groups.ran is 'Whether that block ran without errors; null: it was not executed.';
-comment on column sampled_groups.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column sampled_groups.tick_reward is
+  'The tick''s reward, 0 to 0.5; in a Harbor task that of its tests. Null: it runs, or has none.';
 comment on column sampled_groups.tick_protected is
   'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';

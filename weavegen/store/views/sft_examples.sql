@@ -43,7 +43,8 @@ comment on column sft_examples.probability is 'Probability of the drawn answer.'
 comment on column sft_examples.score is 'Raw score: log odds after rewriting, without penalties; null: never scored.';
 comment on column sft_examples.reward is
   'Its share of the tick''s reward; null: blocks of its type get none, or the tick runs.';
-comment on column sft_examples.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column sft_examples.tick_reward is
+  'The tick''s reward, 0 to 0.5; in a Harbor task that of its tests. Null: it runs, or has none.';
 comment on column sft_examples.tick_protected is
   'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';
 comment on column sft_examples.preference is 'Correction that preference data add to its score; null: none.';

@@ -36,9 +36,12 @@ comment on column step_times.job is 'Its name.';
 comment on column step_times.agent is 'The program that wrote the traces: weave, planning, ...';
 comment on column step_times.model is 'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column step_times.bootstrap is 'File name of the bootstrap.';
-comment on column step_times.kind is 'sample, lint, score, retrieve, execute or work (the ticks of a subagent).';
+comment on column step_times.kind is 
+  'sample, lint, score, retrieve, execute, consult (look-ups), work (ticks of a subagent), delegate (another trace) or '
+  'await (a person).';
 comment on column step_times.what is
-  'Block type that the step was for; of execute: what was executed, and the block type.';
+  'Block type that the step was for; of execute: what was executed, and the block type; of consult the tool; of '
+  'delegate the agent.';
 comment on column step_times.steps is 'Number of steps.';
 comment on column step_times.retried is 'Steps that were claimed more than once.';
 comment on column step_times.failed is 'Steps that failed.';

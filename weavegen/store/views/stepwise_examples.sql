@@ -55,7 +55,8 @@ comment on column stepwise_examples.subagent is 'Name of the subagent whose tick
 comment on column stepwise_examples.first_step is 'Index of the first block that is known to be right or wrong.';
 comment on column stepwise_examples.steps is 'Blocks that are known to be right or wrong.';
 comment on column stepwise_examples.right_steps is 'Blocks that are known to be right.';
-comment on column stepwise_examples.tick_reward is 'The tick''s reward, 0 to 0.5; null while it runs.';
+comment on column stepwise_examples.tick_reward is
+  'The tick''s reward, 0 to 0.5; in a Harbor task that of its tests. Null: it runs, or has none.';
 comment on column stepwise_examples.tick_protected is
   'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';
 comment on column stepwise_examples.candidate_id is

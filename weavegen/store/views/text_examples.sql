@@ -17,7 +17,7 @@ left join lateral (
 ) r on true
 where t.blocks > 0;
 
-comment on view text_examples is 'A row for each trace that has blocks. Exported by the formats text, py and json.';
+comment on view text_examples is 'A row for each trace that has blocks. Exported by text, tree, py, json, atif, harbor and sessions.';
 comment on column text_examples.trace_id is 'traces.id.';
 comment on column text_examples.job_id is 'Its job.';
 comment on column text_examples.job is 'Name of the job.';

@@ -67,7 +67,8 @@ comment on column tick_stats.agent is 'The program that wrote the trace: weave, 
 comment on column tick_stats.model is 'The model that writes the job''s traces; null: no model was asked yet.';
 comment on column tick_stats.bootstrap is 'File name of the bootstrap.';
 comment on column tick_stats.subagent is 'Name of the subagent whose tick it is.';
-comment on column tick_stats.tick_reward is 'Reward, 0 to 0.5; null: the tick was not over.';
+comment on column tick_stats.tick_reward is
+  'The tick''s reward, 0 to 0.5; in a Harbor task that of its tests. Null: it runs, or has none.';
 comment on column tick_stats.tick_protected is
   'Whether that reward counts protected evaluations only, which the agent can''t forge; null: there is no tick.';
 comment on column tick_stats.not_evaluated is
@@ -89,7 +90,8 @@ comment on column tick_stats.candidates is
   'Sampled candidates, with rejected ones, queries and those of restarted runs.';
 comment on column tick_stats.sampled_tokens is 'Tokens of these candidates.';
 comment on column tick_stats.kept_tokens is 'Tokens of the candidates that became blocks.';
-comment on column tick_stats.steps is 'Steps in the journal, with those of restarted runs.';
+comment on column tick_stats.steps is
+  'Steps that workers did, with those of restarted runs; none that only waits, and no copies of a fork.';
 comment on column tick_stats.model_seconds is 'Seconds that its steps waited for the model server.';
 comment on column tick_stats.environment_seconds is 'Seconds that its steps waited for the environment.';
 comment on column tick_stats.own_seconds is 'Seconds of its steps that were spent on neither: weavegen''s own work.';

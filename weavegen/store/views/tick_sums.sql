@@ -44,11 +44,12 @@ comment on column tick_sums.ran_share is
 comment on column tick_sums.loops is 'How often a tick repeated the tick before, after one that did not.';
 comment on column tick_sums.longest_loop is
   'Highest number of ticks in a row that repeated the tick before: equal actions and outcomes.';
-comment on column tick_sums.steps is 'Steps in the journal.';
+comment on column tick_sums.steps is 'Steps that workers did; none that only waits, and no copies of a fork.';
 comment on column tick_sums.model_seconds is 'Seconds that its steps waited for the model server.';
 comment on column tick_sums.environment_seconds is 'Seconds that its steps waited for the environment.';
 comment on column tick_sums.own_seconds is 'Seconds of its steps that were spent on neither: weavegen''s own work.';
 comment on column tick_sums.waiting_seconds is 'Seconds that its steps were ready before a worker claimed them.';
 comment on column tick_sums.success is
-  'Whether it returned with every evaluation of its task true. Null: it is not over, or one was not evaluated.';
+  'Whether it returned with every evaluation of its task true at its last tick, and had one. Null: it is not over, or '
+  'none was false and one was not evaluated.';
 comment on column tick_sums.task_evaluations is 'Number of evaluations of its task, over all ticks. Without any, it has no success.';

@@ -62,7 +62,7 @@ comment on column trace_stats.ran_share is
 comment on column trace_stats.loops is 'How often a tick repeated the tick before, after one that did not.';
 comment on column trace_stats.longest_loop is
   'Highest number of ticks in a row that repeated the tick before: equal actions and outcomes.';
-comment on column trace_stats.steps is 'Steps in the journal.';
+comment on column trace_stats.steps is 'Steps that workers did; none that only waits, and no copies of a fork.';
 comment on column trace_stats.model_seconds is 'Seconds that its steps waited for the model server.';
 comment on column trace_stats.environment_seconds is 'Seconds that its steps waited for the environment.';
 comment on column trace_stats.own_seconds is 'Seconds of its steps that were spent on neither: weavegen''s own work.';
@@ -77,4 +77,5 @@ comment on column trace_stats.server is 'Base URL of its model server.';
 comment on column trace_stats.started_at is 'When its first step became ready.';
 comment on column trace_stats.finished_at is 'When it ended, failed or was cancelled.';
 comment on column trace_stats.success is
-  'Whether it returned with every evaluation of its task true. Null: it is not over, or one was not evaluated.';
+  'Whether it returned with every evaluation of its task true at its last tick, and had one. Null: it is not over, or '
+  'none was false and one was not evaluated.';

@@ -88,7 +88,8 @@ comment on column verifier_labels.type is 'Type of the block.';
 comment on column verifier_labels.question is 'The question.';
 comment on column verifier_labels.label is 'The answer.';
 comment on column verifier_labels.predicted is
-  'The model''s probability of yes, if it was asked this question about this text; null: it was not asked.';
+  'The model''s mean probability of yes when it was asked about this text; of drawn: that with which the label was drawn. '
+  'Null: it was not asked.';
 comment on column verifier_labels.body is 'The text that the question is about.';
 comment on column verifier_labels.tags is 'Tags of the block; of annotated and labelled: the person''s labels.';
 comment on column verifier_labels.exact_prompt is
