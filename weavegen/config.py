@@ -227,7 +227,8 @@ def differing(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 def _shown(name: str, value: str) -> str:
     if SECRET.search(name):
         return "" if value in ("", NO_KEY) else _fingerprint(value)
-    bare = re.sub(r"(://[^:/@]*):.*@", r"\1:***@", value)
+    bare = re.sub(r"(?i)([?&]\w*(?:passw(?:or)?d|secret|token)=)[^&\s]*", r"\1***", value)
+    bare = re.sub(r"(://[^:/@]*):.*@", r"\1:***@", bare)
     return value if bare == value else f"{bare} {_fingerprint(value)}"
 
 

@@ -15,6 +15,7 @@ from tests.support.nano_server import serving
 from tests.support.raw_server import RawServer, answer
 from weavegen.errors import Busy, ModelError, TransientError, Unfit
 from weavegen.pool.chat import SAMPLES, ChatClient
+from weavegen.pool.metering import metered
 from weavegen.trace.blocks import BlockType
 from weavegen_nano import WEIGHTS
 
@@ -266,6 +267,42 @@ def test_threads_share_a_client(server: Process) -> None:
     assert len(texts) == 80
     assert len(set(texts)) == 1
     client.close()
+
+
+def test_a_wrong_address_is_no_fault_of_the_request() -> None:
+    with RawServer() as raw:
+        client = ChatClient(raw.url, "EMPTY")
+        with pytest.raises(Unfit, match=r"answered 404: not here \(check the address of the server"):
+            client.sample("served", SAID)
+        with pytest.raises(Unfit, match="check the address"):
+            client.yes_no("served", SAID, ["Is it so?"])
+        client.close()
+
+
+@pytest.mark.parametrize("refusal", [None, "Only one completion choice is allowed"])
+def test_a_server_that_writes_one_message_is_asked_for_each(refusal: str | None) -> None:
+    """Some ignore `n`, and llama.cpp refuses it without its name."""
+    asked: list[dict[str, object]] = []
+
+    def reply(request: dict[str, object]) -> bytes:
+        asked.append(request)
+        if refusal is not None and request.get("n", 1) != 1:
+            return answer({"error": {"message": refusal}}, "400 Bad Request")
+        usage = {"prompt_tokens": 5, "completion_tokens": 2}
+        return answer({"choices": [{"index": 0, "message": WELL}], "usage": usage})
+
+    with RawServer(reply) as raw:
+        raw.paths = ("/v1/chat/completions",)
+        client = ChatClient(raw.url, "EMPTY")
+        with metered() as usage:
+            for _ in range(2):
+                assert len(client.sample("served", SAID, n=3, seed=4).continuations) == 3
+        client.close()
+    assert [(request.get("n"), request["seed"]) for request in asked] == [
+        (3, 4),
+        *[(None, 4), (None, 5), (None, 6)] * 2,
+    ]
+    assert usage.requests == usage.sequences == (7 if refusal is None else 6), "every answer is in the ledger"
 
 
 def test_a_wrong_key_is_no_fault_of_the_request() -> None:

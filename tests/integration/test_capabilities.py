@@ -11,6 +11,7 @@ from weavegen.errors import ModelError
 from weavegen.pool import capabilities
 from weavegen.pool.capabilities import FEATURES, Capabilities
 from weavegen.pool.client import ModelClient
+from weavegen.pool.survey import survey
 from weavegen_nano import WEIGHTS
 
 SAMPLING = {"n": 1, "max_tokens": 8, "temperature": 1.0, "top_k": 20, "repetition_penalty": 1.02, "seed": 1}
@@ -103,6 +104,45 @@ def test_conversations_prefer_the_chat_api_of_a_server_that_tells_no_template() 
         assert ModelClient(server.url, "EMPTY", None).chats_better
         server.paths = ("/v1/completions",)
         assert not ModelClient(server.url, "EMPTY", None).chats_better
+
+
+def test_a_chat_api_that_refuses_the_limit_of_tokens() -> None:
+    """As that of models that reason, which want another parameter."""
+
+    def reply(request: dict[str, object]) -> bytes:
+        if "max_tokens" in request:
+            return answer({"error": {"message": "Unsupported parameter: 'max_tokens'"}}, "400 Bad Request")
+        return answer({"choices": [{"index": 0, "message": {"content": "Hello"}}]})
+
+    with RawServer(reply) as server:
+        server.paths = ("/v1/chat/completions",)
+        has = capabilities.probe(server.url, "EMPTY")
+    assert (has.chat, has.completions) == (True, False)
+
+
+@pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden", "501 Not Implemented", "302 Found"])
+def test_a_gateway_that_guards_all_but_the_api(status: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with RawServer() as server:
+        right = server.answer
+        closed = answer({"error": "no"}, status)
+        monkeypatch.setattr(server, "answer", lambda at, body: right(at, body) if at.startswith("/v1/") else closed)
+        assert not capabilities.probe(server.url, "EMPTY").prompt_ids
+        assert not ModelClient(server.url, "EMPTY", None).tokenizes
+        [row] = survey({server.url: "EMPTY"}, 0.1)
+        assert (row.state, row.model) == ("up", "raw")
+
+
+@pytest.mark.parametrize("body", [{"tokens": []}, {"error": "Unexpected endpoint or method"}])
+def test_a_route_of_another_program_is_no_tokenizer(body: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As llama.cpp's, and LM Studio's."""
+    with RawServer() as server:
+        right = server.answer
+        monkeypatch.setattr(server, "answer", lambda at, asked: answer(body) if at == "/tokenize" else right(at, asked))
+        client = ModelClient(server.url, "EMPTY", None)
+        assert not client.tokenizes
+        [one] = client.sample("Hello", stop=(), **SAMPLING).continuations  # type: ignore[arg-type]
+        assert one.text == "Yes"
+        client.close()
 
 
 def test_a_server_that_tells_its_template_gets_conversations_as_tokens(tmp_path: Path) -> None:

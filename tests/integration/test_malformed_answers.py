@@ -192,6 +192,52 @@ def test_a_server_without_logprobs_rests_and_no_request_fails(server: RawServer)
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_a_server_that_refuses_the_probe_is_back(server: RawServer, path: str) -> None:
+    server.paths, server.reply = (path,), body(b"", "500 Internal Server Error")
+    pool = Pool([server.url], "EMPTY", None, timeout=5)
+    for client in pool._clients.values():
+        client.chat_only = "chat" in path
+    ask = (lambda client: client.chat.sample("raw", [])) if "chat" in path else sample
+    with pytest.raises(Unserved, match="answered 500"):
+        pool.with_server(1, server.url, 1, ask)
+    server.reply = body(b'{"error": {"message": "no max_tokens, no logprobs"}}', "400 Bad Request")
+    until(lambda: pool.trouble() is None, "the server does not return", seconds=10)
+    pool.close()
+
+
+def test_the_probe_of_a_chat_api_has_its_own_time(server: RawServer) -> None:
+    server.paths, server.reply = ("/v1/chat/completions",), lambda request: slowly(answer(b"{}"), 0.2)
+    client = ModelClient(server.url, "EMPTY", None, timeout=60)
+    client.chat_only = True
+    with pytest.raises(TransientError, match=r"did not answer in time \(1 s\)"):
+        client.probe(1)
+    client.close()
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("status", ["401 Unauthorized", "501 Not Implemented", "302 Found"])
+def test_metrics_that_a_gateway_does_not_give_are_no_failure(
+    server: RawServer, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, asked = server.answer, []
+
+    def guarded(at: str, body: dict[str, Any]) -> Any:
+        asked.append(at)
+        return right(at, body) if at.startswith("/v1/") else answer(b"", status)
+
+    monkeypatch.setattr(server, "answer", guarded)
+    pool = Pool([server.url], "EMPTY", None, timeout=5)
+    until(lambda: "/metrics" in asked)
+    time.sleep(0.5)
+    assert asked.count("/metrics") == 1
+    assert pool.trouble() is None
+    assert pool.take_health() == {}
+    assert pool.with_server(1, server.url, 1, sample)
+    pool.close()
+
+
+@pytest.mark.usefixtures("quick")
 def test_retry_after_is_the_rest_of_a_server(server: RawServer) -> None:
     server.reply = body(b"slow down", "429 Too Many Requests", "Retry-After: 2")
     pool = Pool([server.url], "EMPTY", None, timeout=5)

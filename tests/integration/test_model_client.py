@@ -283,6 +283,35 @@ class Plain(BaseHTTPRequestHandler):
         """Print nothing, because output should only come from failures."""
 
 
+def test_after_its_rest_a_server_may_have_another_tokenizer() -> None:
+    class Shifting(Plain):
+        shift = 0
+
+        def answer(self, status: int, value: dict[str, Any]) -> None:
+            if self.path == "/tokenize":
+                value = {"count": 1, "tokens": [value["tokens"][0] + self.shift]}
+            if self.path == "/detokenize":
+                value = {"prompt": f"word {self.shift}"}
+            super().answer(status, value)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Shifting) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            client = ModelClient(f"http://127.0.0.1:{server.server_port}/v1", "EMPTY", "two")
+            assert client.tokenizes
+            before = client.encode("abc").ids, client.word(7), client._find_sides()
+            Shifting.shift = 1000
+            client.probe(5)
+            assert client.encode("abc").ids == [before[0][0] + 1000]
+            assert (before[1], client.word(7)) == ("word 0", "word 1000")
+            assert client._find_sides() == {id + 1000: side for id, side in before[2].items()}
+            client.close()
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 @pytest.mark.parametrize(("refuses", "tokenizes"), [(True, True), (False, True), (False, False)])
 def test_a_server_without_vllms_extensions(refuses: bool, tokenizes: bool) -> None:
     handler = type("Handler", (Plain,), {"refuses": refuses, "tokenizes": tokenizes})

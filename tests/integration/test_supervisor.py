@@ -1,5 +1,6 @@
 """The supervisor: real processes that end, and are started again."""
 
+import dataclasses
 import itertools
 import os
 import re
@@ -19,7 +20,8 @@ from tests.support.waiting import until
 from weavegen import config as configuration
 from weavegen import folders
 from weavegen.config import Config
-from weavegen.services import faults, fleet, processes, supervisor
+from weavegen.errors import UsageError
+from weavegen.services import faults, fleet, model_server, processes, supervisor, vllm
 from weavegen.services.processes import Service
 
 SLEEP = ["sleep", "600"]
@@ -99,6 +101,32 @@ def test_a_service_that_ends_again_and_again_is_given_up_with_its_last_words(wat
     restarted(watched, "broken", 2)
     [fault] = faults.service_faults(watched)
     assert re.fullmatch(r"broken has ended 2 times, and was restarted \d s ago", fault.what)
+
+
+def test_up_starts_a_server_of_vllm_again_that_was_given_up(watched: Config) -> None:
+    first = processes.start(watched, "vllm-1", SLEEP)
+    processes.start(watched, "vllm-2", ["sh", "-c", "test -e mended || exit 3; sleep 600"])
+    until(lambda: processes.registered(watched)["vllm-2"].failed is not None)
+    (watched.home / "mended").touch()
+    told: list[str] = []
+    assert vllm.start(watched, "a-model", tell=told.append) == ([first], False)
+    assert "vllm-2 is started again" in told[0]
+    until(lambda: processes.find(watched, "vllm-2") is not None)
+    assert processes.registered(watched)["vllm-1"] == first
+
+
+def test_the_options_of_vllm_are_asked_for_again(home: Config) -> None:
+    with pytest.raises(UsageError, match="options are not stored: run `weavegen up --vllm a-model` with"):
+        vllm.start(home, "a-model")
+
+
+def test_another_model_whose_name_begins_with_that_of_the_served_one(home: Config) -> None:
+    command = ["sh", "-c", "sleep 600; true", *vllm.arguments("a-model-70b", 8000, (), ())]
+    processes.start(home, "vllm-1", command)
+    for model in ("a-model", "a-model-7", "70b"):
+        with pytest.raises(UsageError, match="vllm-1 serves another model"):
+            model_server.require_no_other(dataclasses.replace(home, model=f"vllm:{model}"))
+    model_server.require_no_other(dataclasses.replace(home, model="vllm:a-model-70b"))
 
 
 def test_the_delay_before_a_restart_grows(watched: Config) -> None:

@@ -124,6 +124,26 @@ def test_settings_are_shown_without_secrets() -> None:
     assert shown["OPENAI_API_KEY"] != other["OPENAI_API_KEY"]
 
 
+@pytest.mark.parametrize(
+    ("url", "bare"),
+    [
+        ("postgresql://db/x?user=u&password=hush", "postgresql://db/x?user=u&password=***"),
+        (
+            "postgresql://db:5432/x?PASSWORD=h@hush&sslmode=require",
+            "postgresql://db:5432/x?PASSWORD=***&sslmode=require",
+        ),
+        ("postgresql://db/x?sslkey=/k.pem&sslpassword=hush", "postgresql://db/x?sslkey=/k.pem&sslpassword=***"),
+        ("postgresql://u:hush@db/x?password=hush", "postgresql://u:***@db/x?password=***"),
+    ],
+)
+def test_a_password_in_the_query_of_an_address_is_not_shown(url: str, bare: str) -> None:
+    shown = config.shown_settings(config.load({"DATABASE_URL": url}))["DATABASE_URL"]
+    assert "hush" not in shown
+    assert shown.startswith(f"{bare} #")
+    other = config.shown_settings(config.load({"DATABASE_URL": url.replace("hush", "loud")}))["DATABASE_URL"]
+    assert shown != other
+
+
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg", "postgresql+psycopg2"])
 def test_every_spelling_of_a_database_url_uses_psycopg(scheme: str) -> None:
     given = config.load({"DATABASE_URL": f"{scheme}://me:p%40ss@db:5433/traces?sslmode=require"})

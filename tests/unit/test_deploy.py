@@ -43,12 +43,18 @@ def containers() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def commands() -> dict[str, list[str]]:
-    """What runs in weavegen's image, by file and part. Both kinds of deployment must run the same commands."""
+    """What runs in weavegen's image, by file and part, without what a shell does before.
+
+    Both kinds of deployment must run the same commands.
+    """
     commands_by_part = {f"compose {name}": COMPOSE["services"][name]["command"] for name in OURS}
     for name, container in containers():
         if container["image"].startswith(OUR_IMAGE):
             commands_by_part[f"kubernetes {name}"] = container["args"]
-    return {name: list(map(str, words)) for name, words in commands_by_part.items()}
+    return {
+        name: shlex.split(words[2].partition("exec ")[2]) if words[:2] == ["sh", "-c"] else list(map(str, words))
+        for name, words in commands_by_part.items()
+    }
 
 
 def worker_of_script() -> list[str]:
@@ -67,6 +73,21 @@ def test_compose_and_kubernetes_run_the_same_parts_by_the_same_commands() -> Non
     assert parts == {"migrate", "model", "lint", "execute", "beat", "flower", "viewer"}
     for part in parts:
         assert commands_by_part[f"compose {part}"] == commands_by_part[f"kubernetes {part}"]
+
+
+def test_beat_starts_without_the_schedule_file_that_a_killed_one_left(tmp_path: Path) -> None:
+    [container] = [container for name, container in containers() if name == "beat"]
+    for words in (COMPOSE["services"]["beat"]["command"], container["args"]):
+        (tmp_path / "beat-schedule.db").write_bytes(b"cut off")
+        script = words[-1].replace("/tmp/", f"{tmp_path}/").replace("exec celery", "echo celery")
+        done = subprocess.run([*words[:-1], script], capture_output=True, text=True, check=True)
+        assert done.stdout.startswith("celery -A tasks beat ")
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_no_service_of_kubernetes_sets_variables_in_a_pod() -> None:
+    """FLOWER_PORT and VLLM_PORT would be taken for options."""
+    assert all(pod["enableServiceLinks"] is False for _, pod in pods())
 
 
 def test_deployments_serve_exactly_the_queues_of_the_code() -> None:

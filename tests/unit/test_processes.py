@@ -18,7 +18,7 @@ from weavegen import config as configuration
 from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import UsageError
-from weavegen.services import processes
+from weavegen.services import fleet, processes
 
 SLEEP = ["sleep", "600"]
 
@@ -77,6 +77,33 @@ def test_a_pid_that_was_reused_by_another_process_is_left_alone(here: Config) ->
         assert stranger.poll() is None
         assert processes.registered(here) == {}
         stranger.kill()
+
+
+def test_a_step_of_the_systems_clock_changes_no_process(here: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = processes.start(here, "sleeper", SLEEP)
+    real, now = psutil.Process.create_time, time.time
+    monkeypatch.setattr(psutil.Process, "create_time", lambda process: real(process) + 3600)
+    monkeypatch.setattr(time, "time", lambda: now() + 3600)
+    assert processes.find(here, "sleeper") == service
+    assert processes.orphans(here) == []
+    assert 0 <= (processes.age(service) or -1) < 60
+    assert not processes.alive(msgspec.structs.replace(service, ticks=(service.ticks or 0) - 1)), "a later process"
+
+
+def test_a_register_of_the_version_before_is_read(here: Config) -> None:
+    service = processes.start(here, "sleeper", SLEEP)
+    [entry] = msgspec.json.decode(processes.register_path(here).read_bytes())
+    del entry["ticks"]
+    processes.register_path(here).write_bytes(msgspec.json.encode([entry]))
+    found = processes.find(here, "sleeper")
+    assert found == msgspec.structs.replace(service, ticks=None)
+    assert processes.stop(here, [found]) == [found]
+    assert not processes.alive(service)
+
+
+def test_without_a_home_no_command_starts_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "answering", lambda config: set())
+    assert not fleet.serves(configuration.load({"WEAVEGEN_HOME": str(tmp_path / "none")}))
 
 
 def test_descendants_are_stopped_too(here: Config) -> None:

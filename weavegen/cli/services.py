@@ -104,7 +104,7 @@ def up(
         vllm_options={
             "parallel": tensor_parallel,
             "gpus": None if gpus is None else [gpu for gpu in gpus.split(",") if gpu.strip()],
-            "options": shlex.split(vllm_options),
+            "options": None if vllm is None else shlex.split(vllm_options),
             "tell": lambda line: display.console(stderr=True).print(line, markup=False),
         },
     )

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from weavegen.errors import ModelError, TransientError, UsageError
+from weavegen.errors import ModelError, TransientError, Unfit, UsageError
 from weavegen.pool.http import Http
 from weavegen.pool.served import ServedModel, list_models, pick_model
 
@@ -90,12 +91,8 @@ FEATURES = (
 
 def probe(url: str, key: str, model: str | None = None) -> Capabilities:
     """Find out what a server can do, with about fifteen requests. Raises TransientError, ModelError, UsageError."""
-    http = Http(key, SECONDS)
-    try:
-        served = pick_model(model, list_models(url, http), url)
-        return _Probe(url, http, served).run()
-    finally:
-        http.close()
+    with closing(Http(key, SECONDS)) as http:
+        return _Probe(url, http, pick_model(model, list_models(url, http), url)).run()
 
 
 def probe_all(keys: Mapping[str, str]) -> dict[str, Capabilities | str]:
@@ -133,7 +130,8 @@ class _Probe:
             model=self._served.id,
             length=self._served.max_model_len,
             completions=completions,
-            chat=self._choice("/chat/completions", messages=MESSAGES, max_tokens=1) is not None,
+            # Some servers refuse `max_tokens`.
+            chat=any(self._choice("/chat/completions", messages=MESSAGES, **cap) for cap in ({"max_tokens": 1}, {})),
             prompt_ids=bool(ids) and completions and self._complete(prompt=ids) is not None,
             template=bool(self._tokens(messages=MESSAGES)),
             token_ids=bool(tokens) and all(token.startswith("token_id:") for token in tokens),
@@ -162,7 +160,10 @@ class _Probe:
         return self._choice("/completions", prompt=prompt, max_tokens=1, **options)
 
     def _tokens(self, **body: Any) -> list[int]:
-        found = self._post(f"{self._root}/tokenize", body).get("tokens")
+        try:
+            found = self._post(f"{self._root}/tokenize", body).get("tokens")
+        except Unfit:  # a gateway may guard all that is not below /v1
+            return []
         return found if isinstance(found, list) and all(isinstance(token, int) for token in found) else []
 
     def _top(self, count: int, **options: Any) -> dict[str, float]:

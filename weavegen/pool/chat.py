@@ -6,12 +6,14 @@ from typing import Any
 
 import msgspec
 
-from weavegen.errors import ModelError, NotFound, TransientError
+from weavegen.errors import ModelError, NotFound, TransientError, Unfit
 from weavegen.kernel.steps import YesNo
 from weavegen.pool import chat_messages, metering, yes_no
 from weavegen.pool.chat_messages import Said
 from weavegen.pool.http import Http
+from weavegen.pool.served import ADDRESS_ADVICE
 from weavegen.pool.tokens import Continuation, Sampled, without_nul
+from weavegen.trace.blocks import BlockType
 
 logger = logging.getLogger(__name__)
 
@@ -85,12 +87,14 @@ class ChatClient:
             native = "tools" in taken
             taken["messages"] = chat_messages.with_calls(said) if native else chat_messages.plain(said)
             try:
-                if "n" in taken:
-                    return self._replies([self._request(taken)], n)
-                seeds = [{"seed": taken["seed"] + number} if "seed" in taken else {} for number in range(n)]
-                return self._replies([self._request(taken | own) for own in seeds], 1)
-            except NotFound:
-                raise
+                if "n" not in taken:
+                    seeds = [{"seed": taken["seed"] + number} if "seed" in taken else {} for number in range(n)]
+                    return self._replies([self._request(taken | own) for own in seeds], 1)
+                answer = self._request(taken)
+                if n > 1 and len(answer.choices) == 1:
+                    self._replies([answer], 1)  # the ledger has it, too
+                    raise ModelError(f"it answers one message, and 'n' is {n}")
+                return self._replies([answer], n)
             except ModelError as error:
                 reason = str(error).lower()
                 unknown = next((name for name in OPTIONAL if name in taken and _named(name, reason)), None)
@@ -120,8 +124,6 @@ class ChatClient:
                 if (top := top_logprobs(answer)) is not None:
                     return yes_no.from_top(top)
                 logger.warning("%s answers without logprobs: questions are asked %d times", self.base_url, SAMPLES)
-            except NotFound:
-                raise
             except ModelError as error:
                 if "logprobs" not in str(error):
                     raise
@@ -141,8 +143,16 @@ class ChatClient:
     def close(self) -> None:
         self._http.close()
 
-    def _request(self, options: dict[str, Any]) -> _Answer:
-        return self._http.post(f"{self.base_url}/chat/completions", options, _Answer)
+    def probe(self, model: str, seconds: float) -> None:
+        """Sample one token within `seconds`. Raises a request's errors."""
+        body = {"model": model, "messages": chat_messages.plain([(BlockType.USER, "Hello")]), "max_tokens": 1}
+        self._replies([self._request(body, seconds)], 1)
+
+    def _request(self, options: dict[str, Any], seconds: float | None = None) -> _Answer:
+        try:
+            return self._http.post(f"{self.base_url}/chat/completions", options, _Answer, seconds)
+        except NotFound as error:
+            raise Unfit(f"{error} ({ADDRESS_ADVICE})") from None
 
     def _replies(self, answers: Sequence[_Answer], n: int) -> Sampled:
         """Read answers with `n` messages each, and count them in the ledger."""
@@ -203,4 +213,6 @@ def top_logprobs(answer: _Answer) -> dict[str, float] | None:
 
 def _named(name: str, reason: str) -> bool:
     """Whether an error is about a parameter. The names `n` and `stop` are also words."""
+    if name == "n" and "only one completion choice" in reason:  # llama.cpp's refusal does not name it
+        return True
     return name in reason if len(name) > 4 else any(f"{quote}{name}{quote}" in reason for quote in "'\"`")

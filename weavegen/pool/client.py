@@ -4,12 +4,13 @@ Synchronous and safe to share between threads. It retries nothing: an error afte
 is a TransientError, and the pool decides when and where to try again.
 """
 
+import contextlib
 import logging
 import math
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Annotated, Any
 
 import msgspec
@@ -22,7 +23,6 @@ from weavegen.pool.chat import ChatClient
 from weavegen.pool.http import Http
 from weavegen.pool.served import ADDRESS_ADVICE, ServedModel, list_models, pick_model
 from weavegen.pool.tokens import Continuation, Sampled, Text, Tokens, without_nul
-from weavegen.trace.blocks import BlockType
 
 logger = logging.getLogger(__name__)
 
@@ -119,23 +119,27 @@ class ModelClient:
         self._root = self.base_url.removesuffix("/v1")
         self._wanted = model
         self._http = Http(api_key, timeout)
-        self._lock, self._finding = threading.Lock(), threading.Lock()
-        self._served: ServedModel | None = None
-        self._sides: dict[int, bool] | None = None
-        self._template: Template | None = None
-        self._tokenizes = True
-        """True until the server refuses it."""
+        self._finding = threading.Lock()
+        self._forget()
         self.chat = ChatClient(self.base_url, api_key, timeout=timeout)
         self.chat_only = False
         """Whether the server has a chat API and no completions, as far as is known."""
-        self._has_chat: bool | None = None
-        """Whether it has a chat API; None: not asked yet."""
         self._refused: set[str] = set()
         """Parameters that the server does not take."""
         self._scores = False
         """Whether it was asked yes/no questions."""
-        self._tokens: OrderedDict[str, Tokens] = OrderedDict()
-        self._words: dict[int, str] = {}
+
+    def _forget(self) -> None:
+        """Forget what is known of the model, its tokenizer and its API: the server may serve another one by now."""
+        self._served: ServedModel | None = None
+        self._sides: dict[int, bool] | None = None
+        self._template: Template | None = None
+        self._tokenizes: bool | None = None
+        """None: not asked yet."""
+        self._encoded = lru_cache(MAX_CACHED_TEXTS)(self._encode)
+        self._has_chat = cache(lambda: self._has(f"{self.base_url}/chat/completions"))
+        self.word = cache(lambda token: self.decode([token]))
+        """The text of a token."""
         self._chars_per_token = DEFAULT_CHARS_PER_TOKEN
         """Characters per token: the lowest mean of a prompt so far, by the server's count."""
 
@@ -152,22 +156,20 @@ class ModelClient:
     @property
     def tokenizes(self) -> bool:
         """Whether the server converts text to token ids and accepts these as prompts, as vLLM does."""
-        if self._tokenizes and not self._tokens:
-            try:
-                self.encode("#")
-            except ModelError as error:
-                logger.warning("%s can't tokenize (%s): prompts go to it as text", self.base_url, error)
-                self._tokenizes = False
-        return self._tokenizes
+        if (tokenizes := self._tokenizes) is None:
+            body = {"model": self.model, "prompt": "#", "add_special_tokens": False}
+            told: dict[str, Any] = {}
+            with contextlib.suppress(ModelError, Unfit):  # a gateway may guard all that is not below /v1
+                told = self._http.post(f"{self._root}/tokenize", body, dict[str, Any])
+            self._tokenizes = tokenizes = {"count", "tokens"} <= told.keys()
+            if not tokenizes:
+                logger.warning("%s has no /tokenize as vLLM has it: prompts go to it as text", self.base_url)
+        return tokenizes
 
     @property
     def chats_better(self) -> bool:
         """Whether the server has a chat API, and tells no chat template for completions."""
-        if self.tokenizes:
-            return False
-        if self._has_chat is None:
-            self._has_chat = self._has(f"{self.base_url}/chat/completions")
-        return self._has_chat
+        return not self.tokenizes and self._has_chat()
 
     def encode(self, text: str, *, bos: bool = False) -> Tokens:
         """Return the tokens of a text. Raises ModelError if the server can't tokenise.
@@ -175,17 +177,12 @@ class ModelClient:
         `bos`: the tokenizer's BOS token is added, unless the text begins with one.
         """
         special = bos and not text.startswith(BOS)
-        if not special and (known := self._tokens.get(text)) is not None:
-            return known
+        return self._encode(text, special) if special or len(text) >= 20_000 else self._encoded(text)
+
+    def _encode(self, text: str, special: bool = False) -> Tokens:
         body = {"model": self.model, "prompt": text, "add_special_tokens": special}
         most = BYTES_PER_TOKEN * len(text)
-        tokens = Tokens.of(self._http.post(f"{self._root}/tokenize", body, _Tokenized, most=most).tokens)
-        if not special and len(text) < 20_000:
-            with self._lock:
-                self._tokens[text] = tokens
-                if len(self._tokens) > MAX_CACHED_TEXTS:
-                    self._tokens.popitem(last=False)
-        return tokens
+        return Tokens.of(self._http.post(f"{self._root}/tokenize", body, _Tokenized, most=most).tokens)
 
     def piece(self, text: str, *, bos: bool = False) -> Text | Tokens:
         """Convert a text to a piece of a prompt: its tokens, or the text with an estimated count."""
@@ -215,11 +212,6 @@ class ModelClient:
         except ModelError as error:
             raise UsageError(str(error)) from None
         return self.decode(ids)
-
-    def word(self, token: int) -> str:
-        if token not in self._words:
-            self._words[token] = self.decode([token])
-        return self._words[token]
 
     def decode(self, tokens: Sequence[int]) -> str:
         if not tokens:
@@ -290,12 +282,18 @@ class ModelClient:
 
     def probe(self, seconds: float) -> None:
         """Sample one token within `seconds`, with its logprobs if scores need them. Raises a request's errors."""
-        self._served = self._template = None  # perhaps it serves another model by now
-        if self.chat_only:
-            self.chat.sample(self.model, [(BlockType.USER, "Hello")], max_tokens=1)
-            return
+        self._forget()
         body = {"model": self.model, "prompt": "#", "max_tokens": 1, "temperature": 0.0, "logprobs": 1}
-        choices = self._ask(body, seconds=seconds).choices
+        try:
+            if self.chat_only:
+                self.chat.probe(self.model, seconds)
+                return
+            choices = self._ask(body, seconds=seconds).choices
+        except ChatOnly:
+            raise
+        except ModelError as error:  # a refusal of the parameters is an answer: it is back
+            logger.info("%s refuses the probe: %s", self.base_url, error)
+            return
         if len(choices) != 1:
             raise TransientError(f"{self.base_url} answered {len(choices)} choices for 1", kind="malformed")
         if self._scores:
@@ -410,10 +408,8 @@ class ModelClient:
             self._http.send(url, {"model": self.model}, TEMPLATE_SECONDS)
         except NotFound:
             return False
-        except ModelError:
-            return True
-        except TransientError as error:
-            if error.kind != "status":
+        except (ModelError, TransientError) as error:
+            if error.kind not in ("model", "status"):
                 raise
         return True
 

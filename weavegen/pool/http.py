@@ -12,7 +12,7 @@ import time
 import urllib.request
 from collections.abc import Mapping
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 import urllib3
@@ -102,6 +102,9 @@ class _SecureConnections(urllib3.HTTPSConnectionPool):
     ConnectionCls = _SecureConnection
 
 
+POOL_CLASSES = {"http": _Connections, "https": _SecureConnections}
+
+
 class Http:
     """Connections to one or a few servers. Requests are not retried, and redirects are not followed."""
 
@@ -111,13 +114,9 @@ class Http:
         self._headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
         self._timeout = timeout
         self._direct = urllib3.PoolManager(num_pools=64, maxsize=MAX_CONNECTIONS, block=False)
-        self._proxies = {
-            scheme: urllib3.ProxyManager(url, num_pools=64, maxsize=MAX_CONNECTIONS)
-            for scheme, url in urllib.request.getproxies().items()
-            if scheme in ("http", "https")
-        }
-        for manager in (self._direct, *self._proxies.values()):
-            manager.pool_classes_by_scheme = {"http": _Connections, "https": _SecureConnections}
+        self._direct.pool_classes_by_scheme = POOL_CLASSES
+        self._addresses = urllib.request.getproxies()
+        self._proxies: dict[str, urllib3.ProxyManager] = {}  # by scheme
 
     def get(self, url: str, timeout: float | None = None) -> bytes:
         return self._request("GET", url, None, timeout)
@@ -138,13 +137,13 @@ class Http:
 
     def _request(self, method: str, url: str, body: bytes | None, timeout: float | None, most: int = 0) -> bytes:
         """Raise ModelError if the request is refused for good, else a TransientError."""
-        seconds = self._timeout if timeout is None else timeout
+        manager, seconds = self._manager(url), self._timeout if timeout is None else timeout
         _bounds.bytes = min(MAX_ANSWER_BYTES, max(MIN_ANSWER_BYTES, most))
         _bounds.until = time.monotonic() + seconds
         waits = urllib3.Timeout(connect=min(CONNECT_TIMEOUT_SECONDS, seconds), read=seconds)
         options: dict[str, Any] = {"headers": self._headers, "retries": False, "redirect": False}
         try:
-            answer = self._manager(url).request(
+            answer = manager.request(
                 method, url, body=body, timeout=waits, preload_content=False, decode_content=False, **options
             )
             data = b"".join(iter(lambda: answer.read(PIECE_BYTES), b""))
@@ -173,7 +172,7 @@ class Http:
         message = f"{url} answered {status}: {self._message(body)}"
         if status in REQUEST_STATUSES:
             return ModelError(message)
-        if status in (404, 405):
+        if status in (404, 405, 501):
             return NotFound(message)
         if status in (401, 403):
             return Unfit(f"{message} ({KEY_ADVICE})")
@@ -190,17 +189,32 @@ class Http:
     def _message(self, body: bytes) -> str:
         """Return the message of an error body, in the form of vLLM and OpenAI, or else the whole body."""
         try:
-            message = decoded("", body, _ErrorBody).error.message
-        except TransientError:
+            message = str(decoded("", body, dict[str, Any])["error"]["message"])
+        except (TransientError, LookupError, TypeError):
             message = body[:20_000].decode(errors="replace")
         # The message is stored with the trace, and some servers repeat the request in it: hide the key.
         return (message if self._api_key == NO_KEY else message.replace(self._api_key, "***"))[:2000]
 
     def _manager(self, url: str) -> urllib3.PoolManager:
-        """Choose the proxy by HTTP_PROXY, HTTPS_PROXY and NO_PROXY."""
+        """Choose the proxy by HTTP_PROXY, HTTPS_PROXY and NO_PROXY. Raises Unfit."""
         parts = urlsplit(url)
-        proxy = self._proxies.get(parts.scheme)
-        return self._direct if proxy is None or urllib.request.proxy_bypass(parts.netloc) else proxy
+        if (address := self._addresses.get(parts.scheme)) is None or urllib.request.proxy_bypass(parts.netloc):
+            return self._direct
+        if parts.scheme not in self._proxies:
+            self._proxies[parts.scheme] = _proxy(address, f"{parts.scheme.upper()}_PROXY")
+        return self._proxies[parts.scheme]
+
+
+def _proxy(address: str, name: str) -> urllib3.ProxyManager:
+    """The proxy at an address, which may have credentials. Raises Unfit if the variable `name` has no such address."""
+    try:
+        auth = urllib3.util.parse_url(address).auth
+        headers = urllib3.make_headers(proxy_basic_auth=unquote(auth)) if auth else None
+        proxy = urllib3.ProxyManager(address, num_pools=64, maxsize=MAX_CONNECTIONS, proxy_headers=headers)
+    except ValueError:
+        raise Unfit(f"{name} has no address of an HTTP proxy: give http://host:port, or set NO_PROXY") from None
+    proxy.pool_classes_by_scheme = POOL_CLASSES
+    return proxy
 
 
 def decoded(url: str, body: bytes, type: type[T]) -> T:
@@ -209,11 +223,3 @@ def decoded(url: str, body: bytes, type: type[T]) -> T:
         return msgspec.json.decode(body, type=type)
     except (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
         raise TransientError(f"{url} sent an invalid answer: {error}", kind="malformed") from None
-
-
-class _Error(msgspec.Struct):
-    message: str
-
-
-class _ErrorBody(msgspec.Struct):
-    error: _Error

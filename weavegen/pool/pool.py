@@ -211,15 +211,15 @@ class Pool:
                     client.probe(PROBE_TIMEOUT_SECONDS)
                 elif has_metrics:
                     load = metrics.read(url, http)
-            except TransientError as error:
-                failure = error
-            except (ModelError, UsageError) as error:
-                if rests_until is None:
+            except (ModelError, UsageError, Unfit) as error:
+                if rests_until is None:  # Unfit: a gateway may guard all that is not below /v1
                     log.warning("%s: without metrics, its load grows until it is busy", error)
                     has_metrics = False
                 else:
                     log.warning("%s is not used: %s", url, error)
                     failure = error
+            except TransientError as error:
+                failure = error
             except Exception:  # if this thread ended, a resting server would never be probed again
                 log.exception("%s can't be watched", url)
                 rests_until = None  # no probe to report

@@ -74,9 +74,8 @@ def serving(keys: Mapping[str, str], model: str | None) -> dict[str, ServedModel
     """
     found, away, others = dict[str, ServedModel](), [], []
     for url, key in keys.items():
-        http = Http(key, 10.0)
         try:
-            found[url] = pick_model(model, list_models(url, http), url)
+            found[url] = pick_model(model, list_models(url, Http(key, 10.0)), url)
         except (TransientError, ModelError) as error:
             away.append(f"{url} ({error})")
         except UsageError as error:

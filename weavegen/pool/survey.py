@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from weavegen.errors import ModelError, TransientError
+from weavegen.errors import ModelError, TransientError, Unfit
 from weavegen.pool import metrics
 from weavegen.pool.http import Http
 from weavegen.pool.metrics import Metrics
@@ -51,7 +51,7 @@ def report(url: str, http: Http, seconds: float) -> tuple[str | None, Metrics | 
     model = models[0].id if models else None
     try:
         return model, metrics.read(url, http, seconds)
-    except ModelError:
+    except (ModelError, Unfit):  # a gateway may guard all that is not below /v1
         return model, None
 
 

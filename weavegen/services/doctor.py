@@ -24,7 +24,7 @@ from weavegen.pool.served import list_models
 from weavegen.sandbox import groups, packages
 from weavegen.sandbox.providers import provider
 from weavegen.services import fleet, model_server, pool_members, postgres, processes, redis, schema
-from weavegen.services.faults import Fault, faults, service_faults
+from weavegen.services.faults import faults, service_faults
 from weavegen.store import servers, urls, workers
 from weavegen.store.session import unpooled
 from weavegen.version import __version__
@@ -58,24 +58,13 @@ def examine(config: Config) -> list[Finding]:
         try:
             findings.append(Finding(name=name, ok=True, detail=check(config)))
         except Problem as problem:
-            detail, advice = problem.args
-            findings.append(Finding(name=name, ok=False, detail=detail, advice=advice))
+            findings.append(Finding(name=name, ok=False, detail=problem.args[0], advice=problem.args[1]))
+    found = _stored(config, lambda conn: faults(conn, config), None)
     return findings + [
         Finding(name=fault.kind, ok=False, detail=fault.what, advice=fault.advice)
-        for fault in _faults(config)
+        for fault in (service_faults(config) if found is None else found)
         if fault.kind != "server"  # the check of the model found it
     ]
-
-
-def _faults(config: Config) -> list[Fault]:
-    """The faults, as far as the database answers."""
-    try:
-        postgres.check(config)
-        with unpooled(urls.database_url(config)).connect() as conn:
-            schema.check(conn)
-            return faults(conn, config)
-    except (psycopg.Error, UsageError):
-        return service_faults(config)
 
 
 def _services(config: Config) -> str:
@@ -90,11 +79,9 @@ def _settings(config: Config) -> str:
     with _problem("unknown", "start the database first"):
         postgres.check(config)
     mine = shown_settings(config)
-    try:
-        with unpooled(urls.database_url(config)).connect() as conn:
-            found = [row for row in workers.rows(conn) if not row.silent]
-    except psycopg.Error:
-        raise Problem("unknown", "migrate the database with `weavegen up`") from None
+    found = _stored(config, lambda conn: [row for row in workers.rows(conn) if not row.silent], None)
+    if found is None:
+        raise Problem("unknown", "migrate the database with `weavegen up`")
     others, versions = {row.node: row.settings for row in found}, {row.version for row in found} - {__version__}
     for node, settings in others.items():
         for name in sorted(set(differing(settings, mine)) - OF_A_HOST):
@@ -206,8 +193,7 @@ def _model(config: Config) -> str:
         advice = "set OPENAI_BASE_URL, start a small model with `weavegen up`, or add one: `weavegen pool add`"
         raise Problem("none", advice)
     models: set[str] = set()
-    none = dict[str, servers.ServerHealth]()
-    failing = _stored(config, lambda conn: {server.url: server for server in servers.failing(conn, keys)}, none)
+    failing = {server.url: server for server in _stored(config, lambda conn: servers.failing(conn, keys), None) or []}
     for url, key in keys.items():
         try:
             listed = list_models(url, Http(key, ANSWER_TIMEOUT_SECONDS), ANSWER_TIMEOUT_SECONDS)
@@ -220,8 +206,7 @@ def _model(config: Config) -> str:
             line = failing[url].line.replace(url, _address(url))
             raise Problem(f"{_address(url)} fails all requests of the workers: {line}", failing[url].advice)
     simulated = " (simulated)" if model_server.simulated(config) else ""
-    detail = f"{', '.join(sorted(models))}{simulated} on {', '.join(map(_address, keys))}"
-    return detail if models else f"no model on {', '.join(map(_address, keys))}"
+    return f"{', '.join(sorted(models)) or 'no model'}{simulated} on {', '.join(map(_address, keys))}"
 
 
 def _features(config: Config) -> str:

@@ -1,7 +1,5 @@
 """Faults: what is broken in an installation and keeps traces from going on, each with what to do about it."""
 
-import time
-
 import msgspec
 
 from weavegen import sql
@@ -63,8 +61,8 @@ def service_faults(config: Config) -> list[Fault]:
             advice = f"it is restarted, see {service.log}"
         faults.append(Fault(kind="service", what=what, advice=advice))
     for service in services:
-        age = time.time() - service.created
-        if service not in dead and service.restarts > 1 and age < RESTARTED_SECONDS:
+        age = processes.age(service)
+        if age is not None and service.restarts > 1 and age < RESTARTED_SECONDS:
             what = f"{service.name} has ended {service.restarts} times, and was restarted {duration(age)} ago"
             faults.append(Fault(kind="service", what=what, advice=f"see {service.log}"))
     return faults

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil  # type: ignore[import-untyped]
 import psycopg
 from celery import Celery
 
@@ -19,6 +18,7 @@ from weavegen import folders, sql
 from weavegen.config import PERSONAL, SECRET, Config, differing, shown_settings, stored_settings
 from weavegen.errors import UsageError
 from weavegen.sandbox import environment as environments
+from weavegen.sandbox.providers import start_time
 from weavegen.services import model_server, postgres, processes, redis, schema, vllm
 from weavegen.services.processes import SUPERVISOR, Service
 from weavegen.store import steps, urls, workers
@@ -94,6 +94,7 @@ def up(
     folders.prepare(config)
     with folders.locked(lock_path(config)):
         _wait_for_orphans(config)
+        model_server.require_no_other(config)
         if store:
             _stop_outdated(config)
         parts = [_database(config), _broker(config)]
@@ -192,12 +193,7 @@ def _give_back(config: Config, trace_ids: Sequence[int]) -> None:
 def _gone(worker: str) -> bool:
     """Whether a worker, named as by `steps.worker`, was a process of this machine and has ended."""
     host, _, pid = worker.rpartition(":")
-    if host != socket.gethostname():
-        return False
-    try:
-        return bool(psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
+    return host == socket.gethostname() and start_time(int(pid)) is None
 
 
 def running(config: Config) -> list[Service]:
@@ -240,9 +236,10 @@ def answering(config: Config, nodes: Collection[str] = ()) -> set[str]:
 
 def serves(config: Config) -> bool:
     """Return whether a worker answers, after at most RESTART_SECONDS while `up` or the supervisor may start one."""
-    deadline = time.monotonic() + RESTART_SECONDS
+    deadline, has_home = time.monotonic() + RESTART_SECONDS, config.home.is_dir()
     while not answering(config):
-        if time.monotonic() > deadline or not (_locked(config) or processes.find(config, SUPERVISOR)):
+        starts = has_home and (_locked(config) or processes.find(config, SUPERVISOR))
+        if time.monotonic() > deadline or not starts:
             return False
     return True
 
@@ -258,7 +255,6 @@ def _locked(config: Config) -> bool:
 
 def _stop_outdated(config: Config) -> None:
     """Stop what runs with other settings, to be started with these. Raises UsageError if that can't be done."""
-    model_server.require_no_other(config)
     before, now = stored_settings(config.stored), shown_settings(config)
     unset = _unset_secrets(before)
     changed = [name for name in differing(before, now) if name not in unset]
@@ -346,10 +342,9 @@ def _pages(config: Config) -> list[Part]:
     """Start Flower and the viewer, without waiting until they answer."""
     parts = []
     for name, port in ((FLOWER, config.flower_port), (VIEWER, config.viewer_port)):
-        starts = processes.find(config, name) is None
-        if starts and port == 0:
-            continue
-        if starts:
+        if starts := processes.find(config, name) is None:
+            if port == 0:
+                continue
             try:
                 port = processes.free_port(port)
             except UsageError:  # it is in use, as by another installation

@@ -20,12 +20,8 @@ NANO_ENVIRON = {"OPENBLAS_NUM_THREADS": "1"}
 
 
 def start(config: Config, port: int | None, sim_options: Sequence[str], environ: Mapping[str, str]) -> tuple[str, bool]:
-    """Start the server of `config.model` unless it runs. Returns its name, and whether it was started.
-
-    Raises UsageError if another one runs, or if the model does not exist.
-    """
+    """Start the server of `config.model` unless it runs. Returns its name, and if it was started. Raises UsageError."""
     name = SIM if config.model == SIM else NANO
-    require_no_other(config)
     if serving(config) is not None:
         return name, False
     if name == SIM:
@@ -45,7 +41,7 @@ def require_no_other(config: Config) -> None:
         words = ["-m", "simulation"]
     else:
         words = [*NANO_COMMAND[1:], "--port" if config.model == NANO else str(Path(config.model).absolute())]
-    if "\0".join(words) not in "\0".join(service.command):
+    if "\0".join([*words, ""]) not in "\0".join(service.command):
         raise UsageError(f"{service.name} serves another model: `weavegen down`, then `up` again")
 
 

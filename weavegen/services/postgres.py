@@ -79,8 +79,6 @@ def start(config: Config) -> bool:
 
 def stop(config: Config) -> bool:
     """Stop the embedded server and close its connections. Returns False if it did not run."""
-    if not config.home.is_dir():
-        return False
     with folders.locked(config.home / "postgres.lock"):
         service = find(config)
         return service is not None and _stop(config, service)

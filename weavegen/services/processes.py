@@ -20,11 +20,12 @@ from weavegen import folders
 from weavegen.config import Config
 from weavegen.errors import UsageError
 from weavegen.sandbox.children import adopt, collect
+from weavegen.sandbox.providers import start_time
 
 log = logging.getLogger(__name__)
 
 CLOCK_SLACK_SECONDS = 5.0
-"""A process's start time may seem to change by this much when the machine's clock is corrected."""
+"""`created` may seem to change by this much when the machine's clock is corrected."""
 GRACE_SECONDS = 10.0
 """Time between the request to end and SIGKILL."""
 START_TIMEOUT_SECONDS = 90.0
@@ -42,7 +43,9 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     pid: int
     created: float
-    """Start time, seconds since the epoch. It tells the process from a later one with the same pid."""
+    """Start time, seconds since the epoch. By it versions before 0.2 tell the process from a later one with its pid."""
+    ticks: float | None = None
+    """Its `start_time`, which no step of the clock changes; None: such a version has registered it."""
     command: list[str]
     url: str | None = None
     log: str | None = None
@@ -110,11 +113,13 @@ def record_process(
 ) -> Service | None:
     """Add a running process to the register. Returns None if it has ended."""
     try:
-        created = psutil.Process(pid).create_time()
+        created, ticks = psutil.Process(pid).create_time(), start_time(pid)
     except psutil.NoSuchProcess:
         return None
     log = str(log_path(config, name))
-    service = Service(name=name, pid=pid, created=created, command=list(command), url=url, log=log, temporary=temporary)
+    service = Service(
+        name=name, pid=pid, created=created, ticks=ticks, command=list(command), url=url, log=log, temporary=temporary
+    )
     record(config, service)
     return service
 
@@ -122,6 +127,12 @@ def record_process(
 def alive(service: Service) -> bool:
     """Whether the service's process runs. A zombie, or another process with its pid, does not count."""
     return _process(service) is not None
+
+
+def age(service: Service) -> float | None:
+    """Return the seconds since the service's process started; None: it does not run."""
+    process = _process(service)  # whose time moves with the clock, as `created` does not
+    return None if process is None else time.time() - process.create_time()
 
 
 def find(config: Config, name: str) -> Service | None:
@@ -304,17 +315,16 @@ def wait(running: Iterable[psutil.Process], timeout: float) -> list[psutil.Proce
 
 def _runs(process: psutil.Process) -> bool:
     collect()
-    try:
-        # In a container whose first process does not reap, ended processes stay zombies.
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+    # In a container whose first process does not reap, ended processes stay zombies, which have no start time.
+    return start_time(process.pid) is not None and bool(process.is_running())
 
 
 def _process(service: Service) -> psutil.Process | None:
     try:
         process = psutil.Process(service.pid)
-        same = abs(process.create_time() - service.created) < CLOCK_SLACK_SECONDS
+        same = start_time(service.pid) == service.ticks
+        if service.ticks is None:
+            same = abs(process.create_time() - service.created) < CLOCK_SLACK_SECONDS
     except psutil.NoSuchProcess:
         return None
     return process if same and _runs(process) else None

@@ -88,12 +88,11 @@ def start(config: Config) -> bool:
             return False
         socket(config).unlink(missing_ok=True)  # left by a killed server
         data = folders.private(config.home / "redis")
-        users = _users(config)
         command = [
             *(str(binary()), "--port", "0", "--unixsocket", str(socket(config)), "--unixsocketperm", "700"),
             *("--dir", str(data), "--save", "", "--appendonly", "no", "--daemonize", "no"),
             *("--maxmemory-policy", "noeviction", "--databases", "1", "--proto-max-bulk-len", "16mb"),
-            *("--aclfile", str(users)),
+            *("--aclfile", str(_users(config))),
         ]
         processes.start(
             *(config, NAME, command), url=address(config), ready=lambda: _answers(config), timeout=START_TIMEOUT_SECONDS
@@ -103,8 +102,6 @@ def start(config: Config) -> bool:
 
 def stop(config: Config) -> bool:
     """Stop the embedded server. Returns False if it did not run."""
-    if not config.home.is_dir():
-        return False
     with folders.locked(config.home / "redis.lock"):
         service = processes.registered(config).get(NAME)
         return service is not None and bool(processes.stop(config, [service]))
@@ -143,10 +140,9 @@ def _users(config: Config) -> Path:
 
 
 def _client(config: Config) -> redis.Redis:
-    path = str(socket(config))
     # Without retries, which would wait for seconds while the server does not listen yet.
     return redis.Redis(
-        unix_socket_path=path,
+        unix_socket_path=str(socket(config)),
         password=password(config),
         socket_timeout=ANSWER_TIMEOUT_SECONDS,
         retry=Retry(NoBackoff(), 0),

@@ -8,8 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
+
+import msgspec
 
 from weavegen.config import Config
 from weavegen.errors import ModelError, TransientError, UsageError
@@ -52,16 +55,22 @@ def start(
     *,
     parallel: int = 1,
     gpus: Sequence[str] | None = None,
-    options: Sequence[str] = (),
+    options: Sequence[str] | None = None,
     tell: Callable[[str], None] = log.info,
 ) -> tuple[list[Service], bool]:
-    """Start the servers unless they run, and wait until all are ready. Returns them, and whether they were started.
+    """Start the servers, and wait until all are ready. Returns them, and whether they were started: not if some run.
 
     `parallel`: GPUs that one server shares its weights over. `gpus`: those that are used; None: all. `tell` gets lines
     about the progress. Raises UsageError.
     """
     if running := servers(config):
+        for one in processes.registered(config).values():
+            if one.name.startswith(f"{NAME}-") and one.failed is not None:
+                tell(f"{one.name} is started again: see {one.log}")
+                processes.record(config, msgspec.structs.replace(one, failed=None, restarts=0))  # by the supervisor
         return running, False
+    if options is None:
+        raise UsageError(f"vLLM's options are not stored: run `weavegen up --vllm {model}` with those that it had")
     python = interpreter(config)
     groups = grouped(visible_gpus() if gpus is None else list(gpus), parallel)
     started: list[Service] = []
@@ -154,7 +163,7 @@ def positions(folder: Path) -> int:
 
 def wait(service: Service, tell: Callable[[str], None]) -> None:
     """Wait until a server is ready, and tell its last line now and then. Raises UsageError if it ends or is late."""
-    http, told, said = Http("EMPTY", 5.0), time.monotonic(), ""
+    told, said = time.monotonic(), ""
     root = (service.url or "").removesuffix("/v1")
 
     def ready() -> bool:
@@ -171,7 +180,5 @@ def wait(service: Service, tell: Callable[[str], None]) -> None:
             return False
         return True
 
-    try:
+    with closing(Http("EMPTY", 5.0)) as http:
         processes.wait_until(service, ready, START_SECONDS)
-    finally:
-        http.close()
