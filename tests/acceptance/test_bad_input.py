@@ -103,7 +103,22 @@ def test_unknown_numbers(installation: Installation) -> None:
     refused(installation, "no job 999", "status", "999")
     refused(installation, "no trace 999999", "show", "999999")
     refused(installation, "no job 999", "cancel", "999")
+    refused(installation, "a number is too large", "status", "99999999999999999999")
     refused(installation, "the query failed", "sql", "select nonsense")
+    refused(installation, "rename one with AS", "sql", "--json", "select 1 as id, 2 as id")
+    refused(installation, "give --job, --where or both", "retry", "--where", "")
+    refused(installation, "can't be a file", "backup", installation.home)
+
+
+def test_options_that_would_be_ignored(installation: Installation, good: Path) -> None:
+    rows = installation.home / "rows.jsonl"
+    rows.write_text('{"bootstrap": "good.py"}')
+    for options in (
+        ["--from", rows, "-n", "3"],
+        ["--from", rows, "-p", "opponent=basic"],
+        ["--task", "Count.", "-p", "a=1"],
+    ):
+        refused(installation, "leave it out", "enqueue", *options)
 
 
 @pytest.mark.parametrize(

@@ -114,21 +114,15 @@ def test_annotating_without_a_script(browser: Browser, address: str, corpus: Dat
     context.close()
 
 
-def test_an_annotation_goes_with_a_fork_and_away_with_its_block(page: Page, corpus: Database, trace: int) -> None:
+def test_an_annotation_stays_with_its_candidate_and_goes_with_its_block(
+    page: Page, corpus: Database, trace: int
+) -> None:
     page.goto(f"/traces/{trace}/blocks/1")
     page.keyboard.press("y")
     page.locator("#b2").get_by_role("button", name="Bad").click()
     expect(page.locator(".said-of")).to_have_count(2)
     with corpus.begin() as conn:
-        fork = new_trace(conn, status="ended")
-        add_blocks(conn, fork, [action(number, 2) for number in range(3)])
-        share = (
-            "update blocks set candidate_id = (select candidate_id from blocks where trace_id = :trace and index = 1)"
-        )
-        conn.execute(Statement(f"{share} where trace_id = :fork and index = 1"), {"trace": trace, "fork": fork})
-        conn.execute(Statement("delete from blocks where trace_id = :trace and index = 2"), {"trace": trace})
-    page.goto(f"/traces/{fork}/blocks/1")
-    expect(page.locator("#b1 .said-of")).to_contain_text("good")
+        conn.execute(Statement("delete from blocks where trace_id = :trace"), {"trace": trace})
     assert [row[1] for row in said(corpus, trace)] == ["good"]
 
 
@@ -252,6 +246,27 @@ def test_ten_blocks_are_annotated_by_eleven_keys(page: Page, corpus: Database, q
     assert [(row[1], row[4]) for row in mine] == [("good" if n % 2 else "bad", before[n]) for n in range(10)]
     page.reload()
     assert order(page)[:2] == before[10:]
+
+
+def test_no_page_of_the_queue_leaves_out_what_nobody_annotated(page: Page, corpus: Database) -> None:
+    with corpus.begin() as conn:
+        trace = new_trace(conn, status="ended")
+        add_blocks(conn, trace, [action(number, 2) for number in range(45)])
+        conn.execute(Statement("update blocks set ran = true where trace_id = :id"), {"id": trace})
+        job = conn.execute(Statement("select job_id from traces where id = :id"), {"id": trace}).scalar_one()
+    page.goto(f"/review?job={job}")
+    seen = order(page)
+    with corpus.begin() as conn:
+        add = "insert into annotations (trace_id, block_id, author, verdict, labels, note) "
+        add += "select trace_id, id, :me, 'good', '{}', '' from blocks where trace_id = :id and index = any(:seen)"
+        conn.execute(Statement(add), {"me": ME, "id": trace, "seen": seen})
+    for number in (1, 2):
+        page.get_by_role("link", name="Later").click()
+        expect(page.get_by_text(f"page {number + 1}")).to_be_visible()
+        seen += order(page)
+    assert sorted(seen) == list(range(45))
+    page.goto(f"/review?job={job}")
+    assert not set(order(page)) & set(seen[:20])
 
 
 def test_another_model_that_disagrees_is_worth_a_look(page: Page, corpus: Database) -> None:

@@ -110,6 +110,21 @@ def test_many_ticks_are_on_pages(page: Page, corpus: Database) -> None:
     expect(page).to_have_url(re.compile("diff=1$"))
 
 
+def test_blocks_after_a_subagent_s_ticks_are_shown(page: Page, corpus: Database) -> None:
+    """Tick 1 goes on after the subagent's tick 2 with blocks that have its own number, and there the traces part."""
+    with corpus.begin() as conn:
+        a, b = (new_trace(conn, status="ended") for _ in range(2))
+        for trace in (a, b):
+            bodies = [action(number, 1) for number in range(7)]
+            add_blocks(conn, trace, [*bodies[:6], bodies[6].replace("total", f"sum_{trace}")])
+            ticks(conn, trace, [0, 2, 4], [0.0, 0.1, 0.1])
+            back = "update blocks set tick = 1 where trace_id = :id and index >= 5"
+            conn.execute(Statement(back), {"id": trace})
+    page.goto(f"/compare/traces?a={a}&b={b}")
+    expect(page.locator(".compared .two article")).to_have_count(2)
+    expect(page.locator(".compared .two")).to_contain_text(f"sum_{a}")
+
+
 def new_job(corpus: Database, won: list[bool], rewards: list[float], settings: dict[str, int]) -> int:
     """A job with traces that succeeded or not, and one more that failed."""
     with corpus.begin() as conn:

@@ -334,6 +334,51 @@ def test_a_restarted_tick_changes_the_page(page: Page, corpus: Database) -> None
     expect(page.locator("#b21")).to_have_count(0)
 
 
+def test_a_restarted_tick_of_a_trace_that_has_grown_meanwhile(page: Page, corpus: Database) -> None:
+    with corpus.begin() as conn:
+        trace = new_trace(conn)
+        add_blocks(conn, trace, [action(number, 3) for number in range(24)])
+    page.goto(f"/traces/{trace}")
+    expect(page.locator("#b23")).to_be_attached()
+    with corpus.begin() as conn:  # in one commit, as a page sees it that was hidden for a while
+        conn.execute(Statement("delete from blocks where trace_id = :id and index >= 20"), {"id": trace})
+        conn.execute(Statement("update traces set blocks = 20, restarts = 1 where id = :id"), {"id": trace})
+        add_blocks(conn, trace, [action(number, 3) for number in range(20, 60)])
+    expect(page.locator("#count")).to_have_text("60")
+    with corpus.begin() as conn:
+        add_blocks(conn, trace, [action(60, 3)])
+    expect(page.locator("#count")).to_have_text("61")
+    expect(page.locator("#blocks .piece")).to_have_count(3)
+    for index in (30, 60):
+        page.locator("#goto-index").fill(str(index))
+        page.keyboard.press("Enter")
+        expect(page.locator(f"#b{index}.current")).to_be_in_viewport()
+    expect(page.locator("#b60")).to_have_count(1)
+
+
+def test_a_link_of_a_live_list_keeps_its_click_and_its_focus(page: Page, corpus: Database) -> None:
+    with corpus.begin() as conn:
+        trace = new_trace(conn, name="pressed.py")
+    page.goto("/")
+    links = page.get_by_role("link", name="pressed.py")
+    links.focus()
+    box = page.locator("#jobs")
+    before = box.inner_html()
+    with corpus.begin() as conn:
+        add_blocks(conn, trace, [action(0, 1)])
+    expect(box).not_to_have_js_property("innerHTML", before)
+    expect(links).to_be_focused()
+    links.hover()
+    page.mouse.down()
+    pressed = box.inner_html()
+    with corpus.begin() as conn:
+        add_blocks(conn, trace, [action(1, 1)])
+    page.wait_for_timeout(3000)  # in which the list would have been replaced
+    assert box.inner_html() == pressed
+    page.mouse.up()
+    expect(page).to_have_url(re.compile(r"/jobs/\d+$"))
+
+
 def test_search(page: Page, corpus: Database) -> None:
     with corpus.begin() as conn:
         trace = new_trace(conn)

@@ -42,11 +42,12 @@ ADVICE = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, or set WEAVEGEN_HOME to a larger disk"),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "set WEAVEGEN_HOME to a folder you can write to"),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit of open files (ulimit -n)"),
+    **dict.fromkeys((errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG), "give another path"),
     errno.ENOMEM: "free some memory",
     errno.EIO: "check the disk",
 }
 """What to do about an error of the system."""
-DATABASE_FAILS = ("08", "53", "57P", "58", "XX")
+DATABASE_FAILS = ("08", "53", "57", "58", "XX")
 """Beginnings of PostgreSQL's codes for what is no fault of a statement: connection, resources, shutdown, system."""
 QUERY_SECONDS = 600.0
 """Seconds that an SQL condition of --where may take, in commands that have no option for it."""
@@ -202,10 +203,14 @@ def flush() -> None:
 def resource_problem(error: Exception) -> str | None:
     """What the machine or the database lacks, and what to do, in one line; None for any other error."""
     if hasattr(error, "sqlstate"):  # an error of psycopg
+        if error.sqlstate == "22003":
+            return f"a number is too large ({error})"
         if not (error.sqlstate or "08").startswith(DATABASE_FAILS):
             return None
         advice = ADVICE[errno.ENOSPC] if "No space left" in str(error) else "see `weavegen doctor`"
         return f"the database fails ({error}): {advice}"
+    if isinstance(error, UnicodeError):
+        return f"{error}: give text in UTF-8"
     if not isinstance(error, OSError) or error.errno not in ADVICE:
         return f"TMPDIR: {error}: free some space" if hasattr(error, "sqlite_errorname") else None
     return f"{error.filename or 'this command'}: {error.strerror}: {ADVICE[error.errno]}"

@@ -127,7 +127,9 @@ def sql(
 
 
 def print_rows(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
-    """Print rows as they come: a JSON list with an object per line."""
+    """Print rows as they come: a JSON list with an object per line. Raises UsageError if names are equal."""
+    if len(set(columns)) < len(columns):
+        raise UsageError("two columns have one name, and JSON would lose one of them: rename one with AS")
     mark = "[\n"
     for row in rows:
         values = [value if isinstance(value, JSON_TYPES) else str(value) for value in row]

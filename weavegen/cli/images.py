@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -81,7 +82,8 @@ def build(
 
     made: dict[str, float] = {}
     failed: dict[str, str] = {}
-    with progress_bar("images") as bar, ThreadPoolExecutor(jobs or os.cpu_count()) as pool:
+    with progress_bar("images") as bar, ThreadPoolExecutor(jobs or os.cpu_count()) as pool, ExitStack() as stack:
+        stack.callback(pool.shutdown, cancel_futures=True)  # after Ctrl-C only the images that are being made
         waiting = {pool.submit(make, folder, task): task.name for folder, task in tasks}
         for done, future in enumerate(as_completed(waiting), 1):
             name = waiting[future]

@@ -140,6 +140,8 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
 
     if (bool(job.files or job.task), bool(job.from_), bool(job.harbor)).count(True) != 1:
         raise UsageError("give bootstrap files, --task, --harbor, or --from with a jobs file: one of them")
+    if (job.param and not job.files) or (job.from_ and job.n != 1):
+        raise UsageError("--param is for bootstrap files alone, and a jobs file has its own n: leave it out")
     if job.from_:
         orders = enqueueing.rows(job.from_)
     elif job.harbor:

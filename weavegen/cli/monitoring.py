@@ -106,7 +106,7 @@ def spans(
             if not read or (collector is not None and found and not collector.send(found, follow)):
                 time.sleep(POLL_SECONDS)
                 continue
-            if collector is None:
+            if collector is None and found:
                 print_json(document(found))
             cursor, ticks, sent = after, ticks + read, sent + len(found)
     if collector is not None:

@@ -43,7 +43,7 @@ def retry(
 
     Example: weavegen retry --job 3 --where "failure_kind = 'model' and ticks < 3"
     """
-    if job is None and where is None:
+    if job is None and not where:  # an empty one too: a variable of a shell that is not set
         raise UsageError("give --job, --where or both: which traces to retry")
     status = TraceStatus.CANCELLED if cancelled else TraceStatus.FAILED
     with writing() as conn:
@@ -139,8 +139,8 @@ def backup(file: File) -> Result:
 
     Example: weavegen backup corpus.dump
     """
-    if not file.parent.is_dir():
-        raise UsageError(f"{file.parent} is no folder: give a file in one that exists")
+    if not file.parent.is_dir() or file.is_dir():
+        raise UsageError(f"{file} can't be a file: give one in a folder that exists")
     with postgres.running(configuration.load()) as url:
         # Renamed when it is complete: an incomplete file never has the backup's name.
         draft = file.with_name(file.name + ".part")

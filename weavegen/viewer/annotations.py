@@ -1,5 +1,6 @@
 """Annotations by people: their forms, and the queue of what is most worth a look."""
 
+import time
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -73,12 +74,12 @@ class Annotations:
     def review(self, request: Request) -> Response:
         """Blocks of a job that are most worth a look, those first that the person has not annotated."""
         job_id, number = query_number(request, "job"), query_number(request, "page") or 0
-        me = annotator(request)
+        me, since = annotator(request), query_number(request, "since") or int(1000 * time.time())
         with self.reader.connect() as conn:
             jobs = reports.jobs(conn)
             if job_id is None and jobs:
                 job_id = jobs[0].id
-            part = {"limit": ITEMS_PER_PAGE + 1, "offset": number * ITEMS_PER_PAGE}
+            part = {"limit": ITEMS_PER_PAGE + 1, "offset": number * ITEMS_PER_PAGE, "since": since}
             items = traces.rows(conn, "review", job=job_id, me=me, **part)
-        more, shown = len(items) > ITEMS_PER_PAGE, items[:ITEMS_PER_PAGE]
-        return page("review.html", jobs=jobs, job_id=job_id, items=shown, page=number, more=more, me=self.me(request))
+        about = {"job_id": job_id, "page": number, "since": since, "more": len(items) > ITEMS_PER_PAGE}
+        return page("review.html", jobs=jobs, items=items[:ITEMS_PER_PAGE], me=self.me(request), **about)

@@ -92,7 +92,6 @@ class Pages:
                 at=at,
                 start=start,
                 jumps=JUMPS,
-                state=traces.state(conn, trace["id"]),
                 trace_id=trace["id"],
                 me=self.me(request),
             )
@@ -189,7 +188,8 @@ class Pages:
             return page(
                 "figures.html",
                 job_id=job_id,
-                jobs=reports.jobs(conn),
+                jobs=(jobs := reports.jobs(conn)),
+                simulated=traces.simulated_jobs(conn, {job.id for job in jobs} if job_id is None else {job_id}),
                 calibration=figures.calibration(conn, job_id),
                 rewards=figures.rewards(conn, job_id),
                 ages=reports.materialised(conn, "evaluator_calibration, tick_stats"),

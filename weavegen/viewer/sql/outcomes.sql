@@ -1,5 +1,5 @@
 -- What came of a job: its traces by result, and what it cost. What is counted from ticks, and the successes with their 95%
--- interval by Wilson (1927), are as of the last refresh. Where no task has evaluations, there is no success to tell.
+-- interval by Wilson (1927), are as of the last refresh. Traces of a task without evaluations have no success to tell.
 with counted as (
   select status in ('ended', 'failed', 'cancelled') as over, {store/trace_result} as result, count(*) as traces,
     sum(sampled_tokens) as sampled_tokens, sum(bytes - shared_bytes) filter (where status = 'ended') as kept_bytes
@@ -7,9 +7,12 @@ with counted as (
 ), summed as (
   select sum(total_reward) / nullif(sum(rewarded_ticks), 0) as reward, sum(errors)::bigint as errors,
     sum(kept_tokens)::float / nullif((select sum(sampled_tokens) from counted), 0) as kept_share,
-    sum(model_seconds) as model_seconds, case when sum(task_evaluations) > 0 then avg(success::int)::float end as value,
-    count(success) as n
-  from tick_sums where job_id = :job
+    sum(model_seconds) as model_seconds, avg(success::int) filter (where evaluated)::float as value,
+    count(success) filter (where evaluated) as n
+  from (
+    select k.*, sum(k.task_evaluations) over (partition by t.bootstrap_id) > 0 as evaluated
+    from tick_sums k join traces t on t.id = k.trace_id where k.job_id = :job
+  ) k
 )
 select summed.*, value as success, share_low as success_low, share_high as success_high,
   (select sum(sampled_tokens) / nullif(sum(kept_bytes) / 1e6, 0) from counted)::float as tokens_per_kept_megabyte,

@@ -2,10 +2,10 @@ select t.id, t.job_id, j.name as job, j.agent, j.model, t.number, b.name as boot
   t.seed, t.status, t.ended_because, t.failure_kind, t.failure, t.returned, t.params, t.ticks,
   t.blocks, t.bytes, t.restarts, t.sampled_tokens, t.candidates, t.written, t.server, t.started_at,
   t.finished_at, t.fork_of, t.fork_at, t.retry_of, s.trace_id as asked_by,
+  concat_ws(':', t.restarts, t.blocks, t.ticks, t.status) as key,
   extract(epoch from coalesce(t.finished_at, now()) - t.started_at)::float as seconds,
-  (select avg(k.reward) from ticks k where k.trace_id = t.id and k.number > 0 and not exists (
-    select from ticks n where n.trace_id = t.id and n.number = k.number + 1 and n.first_block <= t.fork_at
-  )) as reward,
+  (select avg(k.reward) from ticks k where k.trace_id = t.id and k.number > 0
+    and (t.fork_of is null or k.finished_at >= t.started_at)) as reward,
   greatest((select k.first_block from ticks k where k.trace_id = t.id and k.number > 0 order by k.number limit 1),
     t.fork_at, 0) as first_written,
   array(select r.id from traces r where r.retry_of = t.id order by r.id) as retries,

@@ -76,12 +76,26 @@ function listen(address, handlers) {
 }
 
 for (const part of $$("[data-live]")) {
+  const place = (row) => row && $("a", row)?.getAttribute("href");
+  const show = (html) => {
+    const marked = place($(".current", part));
+    const focused = document.activeElement;
+    const links = () => $$("a", part).filter((link) => link.getAttribute("href") === focused.getAttribute("href"));
+    const nth = part.contains(focused) ? links().indexOf(focused) : -1;
+    part.waiting = undefined;
+    part.innerHTML = html;
+    const row = marked && $$(".row", part).find((one) => place(one) === marked);
+    if (row) mark(row);
+    if (nth >= 0) links()[nth]?.focus({ preventScroll: true });
+  };
   listen(part.dataset.live, {
     // From the server's templates, which escape the texts of traces.
     jobs: (html) => {
-      const at = rows().indexOf($(".current"));
-      part.innerHTML = html;
-      if (at >= 0 && rows()[at]) mark(rows()[at]);
+      // A link that is replaced while it is pressed gets no click: wait for the end of the press.
+      if (part.matches(":active")) {
+        part.waiting ?? addEventListener("pointerup", () => setTimeout(() => show(part.waiting)), { once: true });
+        part.waiting = html;
+      } else show(html);
     },
   });
 }

@@ -232,10 +232,9 @@
           await load(piece);
         }
       }
-      total = state.blocks;
-    } else if (state.blocks > total) {
-      await grow(state.blocks);
+      total = Math.min(total, state.blocks);
     }
+    if (state.blocks > total) await grow(state.blocks);
     $("#count").textContent = total.toLocaleString("en");
     if (following) $("#end").scrollIntoView({ block: "end" });
   }
