@@ -15,16 +15,14 @@ from peft import AutoPeftModelForCausalLM
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from weavegen.training.plan import TunePlan
-from weavegen.training.tune import rows, texts
+from weavegen.training.tune import rows, tokens
 
 WINDOW = 1024
 """Tokens of a prompt and a text together, at most."""
 
 
-def mean_log_probability(model: Any, words: Any, prompt: str, text: str) -> float:
-    """The mean log probability of a text's tokens after a prompt, in nats."""
-    before = words(prompt, add_special_tokens=False)["input_ids"]
-    after = words(text, add_special_tokens=False)["input_ids"]
+def mean_log_probability(model: Any, before: list[int], after: list[int]) -> float:
+    """The mean log probability of the tokens `after` those of a prompt, in nats."""
     ids = torch.tensor([before + after])
     with torch.inference_mode():
         logits = model(input_ids=ids, logits_to_keep=len(after) + 1).logits[0, :-1].float()
@@ -38,11 +36,11 @@ def main(model_folder: str, data: str) -> None:
     model = loader.from_pretrained(model_folder, dtype=torch.float32).eval()
     words = AutoTokenizer.from_pretrained(model_folder)
     pairs = [
-        texts(words, row, WINDOW, "chosen", "rejected") for row in rows(TunePlan(model="", data=data, out=""), "dpo")
+        tokens(words, row, WINDOW, "chosen", "rejected") for row in rows(TunePlan(model="", data=data, out=""), "dpo")
     ]
     right = [
-        mean_log_probability(model, words, pair["prompt"], pair["chosen"])
-        > mean_log_probability(model, words, pair["prompt"], pair["rejected"])
+        mean_log_probability(model, pair["prompt_ids"], pair["chosen_ids"])
+        > mean_log_probability(model, pair["prompt_ids"], pair["rejected_ids"])
         for pair in pairs
     ]
     json.dump(right, sys.stdout)

@@ -1,6 +1,7 @@
 """One turn of the loop with weavegen-nano: it writes, is measured, is trained, and writes again."""
 
 import json
+import math
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -158,7 +159,7 @@ CHATML = """
 import json, sys
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
-from weavegen.training.tune import texts
+from weavegen.training.tune import tokens
 
 PROMPT = "<s> user hello </s> <s> assistant"
 found = []
@@ -170,7 +171,7 @@ for adds in (False, True):
         words.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     fast = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<s>", eos_token="</s>", unk_token="?")
     row = {"prompt": PROMPT, "chosen": "yes", "rejected": "yes"}
-    ids = fast(texts(fast, row, 64, "chosen", "rejected")["prompt"])["input_ids"]
+    ids = tokens(fast, row, 64, "chosen", "rejected")["prompt_ids"]
     found.append(ids == fast.convert_tokens_to_ids(PROMPT.split()))
 json.dump(found, sys.stdout)
 """
@@ -181,6 +182,58 @@ def test_a_prompt_keeps_the_bos_token_of_each_message() -> None:
     done = subprocess.run([PYTHON, "-c", CHATML], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [True, True]
+
+
+COMPARED = """
+import json, sys
+from pathlib import Path
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from weavegen.training.plan import TunePlan
+from weavegen.training.tune import compared
+
+PROMPT, ENDS = "<s>" + "import os\\n" * 9 + "def acti", ["on_find(): retu", "on_(self): pass\\n#q: Is it so? ", "on"]
+model, data = sys.argv[1], Path(sys.argv[2])
+table = {
+    "dpo": [{"prompt": PROMPT, "chosen": ENDS[0], "rejected": ENDS[1]}] * 4,
+    "kto": [{"prompt": PROMPT, "completion": end, "label": end == ENDS[0]} for end in ENDS],
+}
+words, found = AutoTokenizer.from_pretrained(model), {}
+for method, rows in table.items():
+    (data / method / "data").mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows), data / method / "data" / "one.parquet")
+    plan = TunePlan(model=model, data=str(data), out=str(data / "out"), batch=2, window=512)
+    trainer = compared(method, plan, AutoModelForCausalLM.from_pretrained(model), words, None)
+    found[method] = [trainer.train_dataset.to_list(), float(trainer.train().training_loss)]
+own = {text: words(text, add_special_tokens=False)["input_ids"] for text in (PROMPT, *ENDS)}
+merged = [words(PROMPT + end, add_special_tokens=False)["input_ids"] for end in ENDS[:1]]
+json.dump([found, own, [PROMPT, *ENDS], merged], sys.stdout)
+"""
+
+
+def test_pairs_are_trained_on_as_the_tokens_that_the_model_reads_and_samples(
+    tmp_path: Path, trl_environ: dict[str, str]
+) -> None:
+    """No token holds the end of a prompt and the beginning of a completion, and nothing follows a completion."""
+    environ = trl_environ | {"PYTHONPATH": str(ROOT)}
+    model = tmp_path / "model"
+    made = [PYTHON, ROOT / "scripts" / "tiny_model.py", "make", model]
+    subprocess.run(made, env=environ, capture_output=True, check=True)
+    command = [PYTHON, "-c", COMPARED, model, tmp_path / "data"]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found, own, (prompt, *ends), [merged] = json.loads(done.stdout.splitlines()[-1])
+    assert merged != own[prompt] + own[ends[0]], "Do the tokens merge at all?"
+    pair = {"prompt_ids": own[prompt], "chosen_ids": own[ends[0]], "rejected_ids": own[ends[1]]}
+    assert found["dpo"][0] == [pair] * 4
+    singles, _ = found["kto"]
+    assert {row["label"]: row["prompt_ids"] for row in singles} == {True: own[prompt], False: own[prompt]}
+    assert sorted(row["completion_ids"] for row in singles) == sorted(own[end] for end in ends)
+    others = [row["KL_completion_ids"] for row in singles]  # of the other row of its batch
+    assert others == [singles[at]["completion_ids"] for at in (1, 0, 2)]
+    assert all(math.isfinite(loss) for _, loss in found.values())
 
 
 BALANCED = """

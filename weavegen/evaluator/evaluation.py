@@ -111,6 +111,5 @@ def ratio(parts: Sequence[int], wholes: Sequence[int]) -> Measure:
         return Measure(math.nan, math.nan, math.nan, n)
     picks = np.random.default_rng(0).integers(0, n, (RESAMPLES, n))
     above, below = np.array(parts)[picks].sum(axis=1), np.array(wholes)[picks].sum(axis=1)
-    tails = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
-    low, high = np.quantile(above / np.maximum(below, 1), tails)
+    low, high = np.quantile(above / np.maximum(below, 1), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return Measure(sum(parts) / sum(wholes), float(low), float(high), n)

@@ -175,13 +175,11 @@ def observation(row: Any, refs: dict[str, str]) -> Object | None:
     if not isinstance(result, dict):
         return None
     parts = [str(result["output"])] if result.get("output") else []
-    error = result.get("error")
-    if error is not None:
+    if (error := result.get("error")) is not None:
         parts.append(error.get("traceback") or f"{error['type']}: {error['message']}")
     elif result.get("value") is not None:
         parts.append("returned: " + encoded(result["value"]))
-    callee = result.get("waits_for")
-    if callee is not None:
+    if (callee := result.get("waits_for")) is not None:
         parts.append(f"calls the subagent {callee}")
     seen: Object = {"content": "\n".join(parts)[:MAX_OUTPUT_CHARS] or "It ran without errors."}
     if subagents := [{"trajectory_id": refs[name]} for name in (row["called"], callee) if name in refs]:

@@ -17,7 +17,9 @@ LABELS = re.compile(r"^#q: .*\n", re.MULTILINE)
 
 def sft(record: Record, prompt: ModelPrompt) -> Row:
     text, rest = split_body(prompt, record["body"])
-    return {"prompt": text, "completion": rest + prompt.end}
+    # A text that was cut off at the token limit has an end only where it was cut again, to its legal structure.
+    ended = record["finish_reason"] == "stop" or record["was_rewritten"]
+    return {"prompt": text, "completion": rest + prompt.end * ended}
 
 
 def kto(record: Record, prompt: ModelPrompt) -> Row:

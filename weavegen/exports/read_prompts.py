@@ -139,7 +139,9 @@ class PromptReader:
             return None
         types = [BlockType(row.type) for row in rows]
         before = zip(rows, types, [None, *types], strict=False)
-        spoken = [context.spoken(type, row.text, step.template, after) for row, type, after in before]
+        # Sampled tokens that are known were read again after the same opening as when they were sampled.
+        read = (step.template, msgspec.structs.replace(step.template, reply_open=step.template.assistant_open))
+        spoken = [context.spoken(type, row.text, read[row.sampled], after) for row, type, after in before]
         text = "".join(spoken) + context.opening(step.prompt.type, step.template, types[-1])
         window = (rows[0].at, end)
         return ModelPrompt(text, "", True, step.tokens, window, 0, {}, step.template.end, len(rows))

@@ -91,26 +91,21 @@ def hindsight(conn: Connection, row: Any, situation: str, frequencies: Counter[s
     in_block = set(words(row["body"]))
     shared = [word for word in dict.fromkeys(words(situation)) if word in in_block and is_informative(word)]
     rarest = sorted(shared, key=lambda word: (frequencies[word], word))[:MAX_WORDS]
-    for count in dict.fromkeys((min(REQUIRED_WORDS, len(rarest)), len(rarest))):
-        if not count:
-            continue
+    for count in sorted({min(REQUIRED_WORDS, len(rarest)), len(rarest)} - {0}):
         required = [f"+{word}" for word in rarest[: min(count, REQUIRED_WORDS)]]
         text = restricted(" ".join([*required, *rarest[len(required) : count]]), BlockType(row["type"]))
         hits = search(conn, text)
         ids = [None if hit.example else hit.id for hit in hits]
         if row["block_id"] in ids:
-            return (
-                values(row, COLUMNS)
-                | hit_columns(block_rows.retrieved_texts(conn, hits), hits)
-                | {
-                    "kind": "hindsight",
-                    "prompt": situation + query_header(row["type"]),
-                    "completion": text + "\n",
-                    "query": text,
-                    "rank": ids.index(row["block_id"]) + 1,
-                    "known_good": True,
-                }
-            )
+            found = values(row, COLUMNS) | hit_columns(block_rows.retrieved_texts(conn, hits), hits)
+            return found | {
+                "kind": "hindsight",
+                "prompt": situation + query_header(row["type"]),
+                "completion": text + "\n",
+                "query": text,
+                "rank": ids.index(row["block_id"]) + 1,
+                "known_good": True,
+            }
     return None
 
 

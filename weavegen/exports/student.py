@@ -4,10 +4,12 @@ The tokenizer and the template are those of the model's folder, as `transformers
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+from msgspec import structs
 from tokenizers import Tokenizer
 
 from weavegen import chat_template
@@ -56,14 +58,19 @@ class Student:
             labels += new if learned else [NOT_LEARNED] * len(new)
         return {"input_ids": ids, "labels": labels}
 
-    def conversation(self, messages: Iterable[tuple[BlockType, str, bool]]) -> Row:
-        """The tokens of messages: type, text, and whether the model wrote it in this conversation."""
+    def conversation(self, messages: Sequence[Any]) -> Row:
+        """Tokens of a conversation, of its rows of messages; the student learns what the model wrote in it."""
+        again = structs.replace(self.template, reply_open=self.template.assistant_open)
         pieces: list[tuple[str, bool]] = []
         before: BlockType | None = None
-        for type, text, written in messages:
-            spoken = context.spoken(type, text, self.template, before)
-            opening = self.template.reply_open if written else ""
-            pieces += [(opening, False), (spoken.removeprefix(opening), written)]
+        for message in messages:
+            type, written = BlockType(message.type), message.first == messages[-1].first
+            spoken = context.spoken(type, message.text, again if written else self.template, before)
+            opening = again.reply_open if written else ""  # after it a model writes, and reads again what it sampled
+            cut_off = written and message.finish_reason != "stop"
+            closing = self.template.assistant_close if cut_off else ""  # the model did not write it
+            own = spoken.removeprefix(opening).removesuffix(closing)
+            pieces += [(opening, False), (own, written), (closing, False)]
             before = type
         return self.tokens(piece for piece in pieces if piece[0])
 

@@ -54,16 +54,13 @@ def about_trace(source: Source, view: str, trace: int) -> dict[str, Any] | None:
     rows = source.conn.execute(sql.load("exports/about-trace", view=view), {"trace": trace}).mappings()
     if not rows:
         source.left_out["the trace is gone"] += 1
-        return None
-    [about] = rows
-    return about
+    return next(iter(rows), None)
 
 
 def pieces(source: Source, trace: int) -> Iterator[Piece]:
     """A trace's blocks, grouped up to the limits that the options set."""
-    options = source.options
-    max_tokens = options.context or float("inf")
-    max_bytes = options.context_bytes or float("inf")
+    max_tokens = source.options.context or float("inf")
+    max_bytes = source.options.context_bytes or float("inf")
     ratio = sql.run(source.conn, "exports/text-bytes-per-token", trace=trace).scalar_one() or BYTES_PER_TOKEN
     piece: Piece | None = None
     for row in blocks(source.conn, "text-blocks", trace):

@@ -125,8 +125,7 @@ def conversation_rows(source: Source, trace: int) -> Iterator[tuple[Row, list[An
 def message_rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
     for row, conversation in conversation_rows(source, trace):
         if source.template is not None:  # student.py takes it out again
-            own = conversation[-1].first
-            row["spoken"] = [(BlockType(one.type), one.text, one.first == own) for one in conversation]
+            row["spoken"] = conversation
         yield row
 
 

@@ -140,8 +140,7 @@ def add_group(source: Source, tree: Tree, reader: PromptReader, candidates: list
     source.left_out.update({DEEP: len(candidates) - len(whole), LOST: len(whole) - len(recorded)})
     if not recorded:
         return
-    pieces = reader.token_pieces(recorded[0]["step_id"])
-    if pieces is None:
+    if (pieces := reader.token_pieces(recorded[0]["step_id"])) is None:
         source.left_out[UNKNOWN] += len(recorded)
         return
     node, place = ROOT, {"conversation": pieces[0].at if pieces[0].kind in MESSAGE else None}

@@ -51,10 +51,10 @@ def texts(conn: Connection, columns: tuple[str, ...], trace_id: int) -> dict[int
     return {row.key[0]: row for row in conn.execute(statement, {"trace": trace_id})}
 
 
-def questions(conn: Connection, view: str, key: Sequence[str], trace_id: int) -> dict[Key, str]:
-    """The question of each row of a view with a column `question`, by key."""
+def questions(conn: Connection, view: str, key: Sequence[str], trace_id: int) -> dict[Key, tuple[str, str]]:
+    """Question and text of each row of a view about questions, by key."""
     query = sql.load("store/release_questions", key=", ".join(key), view=view)
-    return {tuple(row[:-1]): str(row[-1]) for row in conn.execute(query, {"trace": trace_id})}
+    return {tuple(row[:-2]): (row[-2], row[-1]) for row in conn.execute(query, {"trace": trace_id})}
 
 
 def tokens_of(conn: Connection, traces: Sequence[int], blocks: int = 3) -> list[tuple[str, list[int]]]:

@@ -136,10 +136,8 @@ def labels(plan: TunePlan) -> list[Row]:
     With `plan.balance` the others have as many answers yes as no, for each question.
     """
     every = every_row(plan, "verifier")
-    drawn, table = (
-        [row for row in every if row["source"] == "drawn"],
-        [row for row in every if row["source"] != "drawn"],
-    )
+    drawn = [row for row in every if row["source"] == "drawn"]
+    table = [row for row in every if row["source"] != "drawn"]
     if plan.balance:
         sides: dict[tuple[str, bool], list[Row]] = {}
         for row in table:
@@ -172,29 +170,36 @@ def shortened(words: Any, prompt: str, room: int) -> list[int]:
     return cut(ids, room, None if border == words.unk_token_id else border)
 
 
-COMPARED: dict[str, tuple[Any, Any, tuple[str, ...], tuple[str, ...]]] = {
-    "dpo": (DPOTrainer, DPOConfig, ("chosen", "rejected"), ()),
-    "kto": (KTOTrainer, KTOConfig, ("completion",), ("label",)),
+COMPARED: dict[str, tuple[Any, Any, tuple[str, ...]]] = {
+    "dpo": (DPOTrainer, DPOConfig, ("chosen", "rejected")),
+    "kto": (KTOTrainer, KTOConfig, ("completion",)),
 }
-"""DPO on pairs of a better and a worse candidate, KTO on single ones, good or bad: the columns with completions, and
-the others."""
+"""DPO on pairs of a better and a worse candidate, KTO on single ones, good or bad; the columns with completions."""
 
 
 def compared(method: str, plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> Any:
-    """A TRL trainer that tokenises its examples itself."""
-    trainer, config, completions, others = COMPARED[method]
-    prompts = ((texts(words, row, plan.window, *completions), row) for row in rows(plan, method))
-    data = Dataset.from_list([text | {name: row[name] for name in others} for text, row in prompts])
+    """A TRL trainer on token ids.
+
+    TRL itself would tokenise a prompt and its completion as one text, in which tokens merge where the model began to
+    write, and would append an EOS token, which follows no completion.
+    """
+    trainer, config, completions = COMPARED[method]
+    examples = [tokens(words, row, plan.window, *completions) for row in rows(plan, method)]
+    for at, example in enumerate(examples if method == "kto" else ()):
+        # For the KL term: the completion of the row before; of a batch's first row that of its last one, as in TRL.
+        before = at - 1 if at % plan.batch else min(at + plan.batch, len(examples)) - 1
+        example["KL_completion_ids"] = examples[before]["completion_ids"]
     args = config(**options(plan, method), beta=plan.beta, max_length=plan.window)
-    return trainer(model=model, args=args, train_dataset=data, processing_class=words, peft_config=adapter)
+    own = type(trainer.__name__, (trainer,), {"_prepare_dataset": lambda self, dataset, *more: dataset})
+    data = Dataset.from_list(examples)
+    return own(model=model, args=args, train_dataset=data, processing_class=words, peft_config=adapter)
 
 
-def texts(words: Any, row: Row, window: int, *completions: str) -> Row:
-    """A prompt with its completions as texts. The prompt is cut to leave room for each completion."""
-    longest = max(len(words(row[name], add_special_tokens=False)["input_ids"]) for name in completions) + 1
-    shown = shortened(words, row["prompt"], window - min(longest, window // 2))
-    begun = words("")["input_ids"][:1] == [shown[0]]  # TRL adds this BOS token again; ChatML has one in each message
-    return {"prompt": words.decode(shown[begun:])} | {name: row[name] for name in completions}
+def tokens(words: Any, row: Row, window: int, *completions: str) -> Row:
+    """Token ids of a prompt and its completions, and a label. The prompt is cut to leave room for each completion."""
+    ids = {f"{name}_ids": words(row[name], add_special_tokens=False)["input_ids"] for name in completions}
+    shown = shortened(words, row["prompt"], window - min(max(map(len, ids.values())), window // 2))
+    return {"prompt_ids": shown} | ids | ({"label": row["label"]} if "label" in row else {})
 
 
 def rows(plan: TunePlan, format: str) -> list[Row]:

@@ -1,4 +1,5 @@
--- One row for each finished trace of job :job. A task without evaluations has no success, which is null.
+-- One row for each finished trace of job :job; of a trace that was tried again only the last try counts. A task without
+-- evaluations has no success, which is null.
 select t.id as trace, f.name as bootstrap, t.status, t.candidates, t.sampled_tokens,
   (select count(*) from sft_examples s where s.trace_id = t.id) as kept,
   {store/known_success} as success,
@@ -8,4 +9,6 @@ select t.id as trace, f.name as bootstrap, t.status, t.candidates, t.sampled_tok
   (select count(*) from blocks b where b.trace_id = t.id and b.ran is not null and b.tick > 0) as executed,
   (select count(*) from blocks b where b.trace_id = t.id and b.ran and b.tick > 0) as ran
 from traces t join bootstraps f on f.id = t.bootstrap_id
-where t.job_id = :job and t.status in ('ended', 'failed') order by t.number
+where t.job_id = :job and t.status in ('ended', 'failed')
+  and not exists (select from traces r where r.retry_of = t.id)
+order by t.number

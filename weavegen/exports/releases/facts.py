@@ -19,7 +19,7 @@ def units(
 ) -> Iterator[Unit]:
     """Rows to compare, trace by trace: what the model itself wrote, without what it read.
 
-    Rows about questions are compared only with rows about the same question.
+    Rows about questions are compared only with rows about the same question, by the text that each is about.
     """
     columns = releases.text_columns(key)
     places = [key.index(column) for column in columns] or [0]
@@ -29,8 +29,8 @@ def units(
         for row_key in keys:
             parts = [rows[row_key[place]] for place in places if row_key[place] in rows]
             text = "\n".join(part.text or "" for part in parts)
-            reward = parts[0].reward if parts else None
-            yield Unit(tuple(row_key), text, reward, questions.get(tuple(row_key), ""))
+            question, text = questions.get(tuple(row_key), ("", text))
+            yield Unit(tuple(row_key), text, parts[0].reward if parts else None, question)
 
 
 def contamination(

@@ -2,7 +2,8 @@
 -- which its conversation begins.
 select b.index as at, b.type, coalesce(c.text, b.body) as text, k.token_ids::text as read,
   (s.request #>> '{prompt,window,0}')::bigint as first, o.tools,
-  c.id as candidate_id, c.step_id, p.token_ids::text as opening, c.token_ids::text as sampled, c.logprobs::text as logprobs
+  c.id as candidate_id, c.finish_reason, c.step_id, p.token_ids::text as opening, c.token_ids::text as sampled,
+  c.logprobs::text as logprobs
 from blocks b
 left join toolsets o on o.id = b.toolset_id
 left join block_tokens k on k.trace_id = b.trace_id and k.index = b.index

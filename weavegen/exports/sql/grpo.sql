@@ -1,6 +1,8 @@
--- Blocks with all candidates of their index. Those with equal headers were sampled for the same block.
+-- Blocks with all candidates of their index. Those with equal headers and drafts were sampled after the same prompt.
 with sampled as materialized (
-  select v.*, s.request -> 'prompt' ->> 'header' as header from candidate_values v join steps s on s.id = v.step_id
+  select v.*, s.request -> 'prompt' ->> 'header' as header,
+    s.request -> 'prompt' ->> 'draft' as draft
+  from candidate_values v join steps s on s.id = v.step_id
   where v.trace_id = :trace and v.index = any(cast(:index as bigint[]))
     and (v.depth is null or v.finish_reason = 'stop')
 )
@@ -17,5 +19,6 @@ cross join lateral (
     array_agg(o.penalty order by o.step_id, o.position) as sample_penalties,
     count(*) filter (where (o.step_id, o.position) < (v.step_id, v.position)) as kept
   from sampled o where o.index = v.index and o.header is not distinct from v.header
+    and o.draft is not distinct from v.draft
 ) g
 where v.block_id = any(cast(:block_id as bigint[]))

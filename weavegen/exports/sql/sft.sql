@@ -1,2 +1,3 @@
--- Rows of the view.
-select * from sft_examples where trace_id = :trace and block_id = any(cast(:block_id as bigint[]))
+-- Rows of the view, and how sampling ended.
+select x.*, c.finish_reason from sft_examples x join candidates c on c.id = x.candidate_id
+where x.trace_id = :trace and x.block_id = any(cast(:block_id as bigint[]))

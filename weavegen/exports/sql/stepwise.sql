@@ -8,8 +8,13 @@ cross join lateral (
   select (array_agg(s.step_id order by s.index))[1] as step_id, jsonb_agg(to_jsonb(s) order by s.index) as blocks
   from (
     select b.index, b.type, coalesce(n.rewritten, l.text, b.body) as body,
-      case when l.id is null then b.rendered else replace(b.rendered, b.body, coalesce(n.rewritten, l.text)) end
-        as rendered,
+      case
+        when l.id is null then b.rendered
+        when b.compiles then replace(b.rendered, b.body, coalesce(n.rewritten, l.text))
+        -- The chosen one is not legal Python, and is shown as comment lines.
+        else replace(regexp_replace(b.rendered, E'^#invalid_syntax .*\n', '', 'n'),
+          '# ' || replace(b.body, E'\n', E'\n# '), coalesce(n.rewritten, l.text))
+      end as rendered,
       coalesce(l.step_id, c.step_id) as step_id,
       case
         when l.id is not null then r.ran

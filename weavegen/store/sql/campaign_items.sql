@@ -4,7 +4,7 @@
 -- revision: of the job's settings. server: base URL of the trace's model server.
 -- read_tokens: tokens of the prompt that it was sampled from; null: not known. cut: what was left out of that prompt.
 -- assertions: questions that its own assertions asked when it was executed.
-select i.id, c.type, case when x.as_sampled then c.text else b.body end as body,
+select i.id, c.type, case when x.as_sampled then c.text else w.body end as body,
   case when x.as_sampled and c.depth is null then c.token_ids end as sampled,
   x.as_sampled and c.finish_reason = 'stop' as stopped, c.step_id, s.tick, s.run, s.ordinal, s.request,
   coalesce(k.revision, 0) as revision, t.restarts, t.server, p.tokens as read_tokens, p.cut,
@@ -13,7 +13,13 @@ select i.id, c.type, case when x.as_sampled then c.text else b.body end as body,
 from campaign_items i join candidates c on c.id = i.candidate_id
 join steps s on s.id = c.step_id join traces t on t.id = c.trace_id
 left join blocks b on b.id = i.block_id
-cross join lateral (select b.body is null or b.body = btrim(c.text, E'\n') as as_sampled) x
+left join penalties n on n.candidate_id = c.id
+-- What the model imagines it writes as comment lines, which the block's body does not have.
+cross join lateral (
+  select case when b.type in ('observation', 'error', 'outcome') then btrim(coalesce(n.rewritten, c.text), E'\n') else b.body end
+    as body
+) w
+cross join lateral (select w.body is null or w.body = btrim(c.text, E'\n') as as_sampled) x
 left join ticks k on k.trace_id = s.trace_id and k.number = s.tick
 left join prompts p on p.step_id = s.id
 where i.batch_id = :batch and i.failure is null

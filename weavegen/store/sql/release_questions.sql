@@ -1,2 +1,2 @@
--- The question of each row of the view {view}, by the columns of its key.
-select {key}, question from {view} where trace_id = :trace
+-- The question of each row of the view {view}, and the text that it is about, by the columns of its key.
+select {key}, question, body from {view} where trace_id = :trace

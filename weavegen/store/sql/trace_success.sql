@@ -1,10 +1,14 @@
--- Whether the trace t is a success: it returned and, at its last tick, every evaluation of its task was true. Null: none was
--- false, but one was not evaluated.
+-- Whether the trace t is a success: it returned and, at the last tick of main, every evaluation of its task was true.
+-- Null: none was false, but one was not evaluated.
 case when t.ended_because = 'returned' then (
   select case
     when not coalesce(
       bool_and(e.error is null and e.value = 'true') filter (where e.cause is null), count(e.cause) > 0) then false
     when count(e.cause) = 0 then true
   end
-  from evaluations e where e.trace_id = t.id and e.scope = 'task' and e.tick = t.ticks
+  from (
+    select number, run from ticks where trace_id = t.id and caller is null order by number desc limit 1
+  ) k
+  join evaluations e on e.trace_id = t.id and e.tick = k.number and e.scope = 'task'
+  join steps s on s.id = e.step_id and s.run = k.run  -- not of a run that was started over
 ) else false end

@@ -22,8 +22,12 @@ with asked as (
 ),
 evaluated as (
   -- The result of the evaluation that a block registered, if it is the only one of its tick.
-  select trace_id, tick, min(title) as title, bool_and(error is null and value = 'true') as answer
-  from evaluations where scope = 'tick' group by trace_id, tick having count(*) = 1
+  select e.trace_id, e.tick, min(e.title) as title, bool_and(e.error is null and e.value = 'true') as answer
+  from evaluations e
+  -- Without runs of ticks that were started over.
+  join steps s on s.id = e.step_id
+  join ticks k on k.trace_id = e.trace_id and k.number = e.tick and k.run = s.run
+  where e.scope = 'tick' group by e.trace_id, e.tick having count(*) = 1
 ),
 judged as (
   -- Questions about texts that people annotated: those of the ticks, and those of campaigns.

@@ -8,8 +8,10 @@ select
   -- A text that does not compile loses its score above 4, as in selection. Null: it was never scored, or not linted.
   q.score - case when n.syntax > 0 and q.score > 4 then q.score else 0 end - e.penalty
     + coalesce(b.preference, 0) as value,
-  b.preference, b.id as block_id, coalesce(b.ran, r.ran) as ran, coalesce(b.ran, r.ran) is false as failed,
-  (select avg((e ->> 'value' = 'true')::int) from jsonb_array_elements(r.evaluations) e) as achieved, k.reward as tick_reward, k.protected as tick_protected
+  b.preference, b.id as block_id, o.ran, o.ran is false as failed,
+  -- An evaluation that raised has no value and counts as not true, as in selection.
+  (select avg(coalesce((e ->> 'value' = 'true')::int, 0)) from jsonb_array_elements(r.evaluations) e) as achieved,
+  k.reward as tick_reward, k.protected as tick_protected
 from candidates c
 join steps s on s.id = c.step_id
 -- Without runs of ticks that were started over: the blocks before the texts were dropped, so the prompts are lost.
@@ -27,6 +29,12 @@ left join lateral (
 ) q on true
 left join blocks b on b.candidate_id = c.id and b.trace_id = c.trace_id
 left join trials r on r.candidate_id = c.id
+-- Code that called a subagent has no result of its own: its correction says whether the block with the answer failed.
+left join lateral (
+  select coalesce(
+    b.ran, case when b.compiles and b.type in ('action', 'evaluation') and b.preference < 0 then false end, r.ran
+  ) as ran
+) o on true
 where c.type not in ('bm25-query', 'next-type');
 
 comment on view candidate_values is
@@ -61,7 +69,7 @@ comment on column candidate_values.preference is
   'Preference correction by its outcome; null: none, or it did not become a block.';
 comment on column candidate_values.block_id is 'The block that it became; null: it was not chosen.';
 comment on column candidate_values.ran is
-  'Whether it ran without errors, as a block or when it was tried; null: it was not executed.';
+  'Whether it ran without errors, as a block, with the answers that it waited for, or when it was tried; null: not known.';
 comment on column candidate_values.failed is 'Whether it was executed, or tried, and failed.';
 comment on column candidate_values.tick_reward is
   'The tick''s reward, 0 to 0.5; in a Harbor task that of its tests. Null: it runs, or has none.';

@@ -12,7 +12,7 @@ from (
     stddev_pop(v.value) as spread
   from candidate_values v join steps s on s.id = v.step_id
   where v.depth is null or v.finish_reason = 'stop'
-  group by v.trace_id, v.index, s.request -> 'prompt' ->> 'header'
+  group by v.trace_id, v.index, s.request -> 'prompt' ->> 'header', s.request -> 'prompt' ->> 'draft'
   having max(v.block_id) is not null
 ) g
 join blocks b on b.id = g.block_id

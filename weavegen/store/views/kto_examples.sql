@@ -1,5 +1,6 @@
 -- Single texts, desirable or not: by the outcome where they were executed, else by the value. Texts with a value from
--- 0 to 1 are left out, for they are neither.
+-- 0 to 1 are left out, for they are neither. Equal texts for one block count once: as the candidate about which most is
+-- known, which was executed or became the block. So no text has both labels.
 create view kto_examples as
 select
   l.*, row_number() over (
@@ -7,7 +8,7 @@ select
     order by l.because in ('ran', 'failed') desc, abs(l.value) desc nulls last, l.candidate_id
   ) as rank
 from (
-  select
+  select distinct on (v.trace_id, v.index, v.text)
     v.candidate_id, v.trace_id, v.index, v.job_id, v.job, v.agent, v.model, v.bootstrap, v.trace_status, v.tick,
     v.type, v.text,
     case
@@ -24,6 +25,7 @@ from (
   from candidate_values v
   join prompts q on q.step_id = v.step_id
   where v.depth is null or v.finish_reason = 'stop'
+  order by v.trace_id, v.index, v.text, v.ran is null, v.block_id is null, v.candidate_id
 ) l
 where l.label is not null;
 

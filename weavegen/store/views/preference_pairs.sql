@@ -1,8 +1,9 @@
 -- Two texts for one prompt, one better than the other.
--- candidates: sampled for the same block after the same prompt. Texts that failed, as the block or when they were tried,
---   texts that are not legal Python, and actions after which fewer of the task's evaluations were true than after
---   another one are the worst, then those of low value; texts that ran are the best, then those of high value. Pair 1 has the best and the worst, pair 2 the second best and the second worst, and so on: no text is
---   in two pairs of a block.
+-- candidates: sampled for the same block after the same prompt: with equal headers, and equal drafts if it shows one. Texts
+--   that failed, as the block or when they were tried, texts that are not legal Python, and actions after which fewer of
+--   the task's evaluations were true than after another one are the worst, then those of low value; texts that ran are
+--   the best, then those of high value. Pair 1 has the best and the worst, pair 2 the second best and the second worst,
+--   and so on: no text is in two pairs of a block.
 -- correction: a callback block that failed, or is not legal Python, and the next attempt, which ran. The prompt is that
 --   of the failed block. The two were scored after different prompts, so the pair has no margin.
 -- annotated: two texts of one prompt of which people call one good and the other bad, or mostly so. Such verdicts go
@@ -18,7 +19,7 @@ pairs as (
     u.chosen_value, u.rejected_value, u.chosen_value - u.rejected_value as margin, u.rejected_bad as outcome_differs
   from (
     select
-      d.trace_id, d.index, d.header, min(d.step_id) as step_id,
+      d.trace_id, d.index, min(d.step_id) as step_id,
       -- A text that failed, is not legal Python or fell short is never the better one.
       array_agg(d.candidate_id order by d.ran, d.value desc, d.candidate_id) filter (where not d.bad) as best,
       array_agg(d.value order by d.ran, d.value desc, d.candidate_id) filter (where not d.bad) as best_values,
@@ -27,18 +28,21 @@ pairs as (
       array_agg(d.bad order by d.bad desc, coalesce(d.ran, false), d.value, d.candidate_id desc) as worst_bad
     from (
       select e.*, e.fell_short or coalesce(e.achieved < max(e.achieved) over (
-        partition by e.trace_id, e.index, e.header), false) as bad
+        partition by e.trace_id, e.index, e.header, e.draft), false) as bad
       from (
       -- Equal texts count once: as the candidate that became the block, about which more is known.
-      select distinct on (v.trace_id, v.index, s.request -> 'prompt' ->> 'header', v.text)
-        v.trace_id, v.index, s.request -> 'prompt' ->> 'header' as header, v.step_id, v.candidate_id, v.value,
+      select distinct on (v.trace_id, v.index, r.header, r.draft, v.text)
+        v.trace_id, v.index, r.header, r.draft, v.step_id, v.candidate_id, v.value,
         v.failed or not v.compiles as fell_short, v.ran, v.achieved
       from candidate_values v join steps s on s.id = v.step_id
+      cross join lateral (
+        select s.request -> 'prompt' ->> 'header' as header, s.request -> 'prompt' ->> 'draft' as draft
+      ) r
       where v.value is not null and (v.depth is null or v.finish_reason = 'stop')
-      order by v.trace_id, v.index, s.request -> 'prompt' ->> 'header', v.text, v.block_id is null, v.candidate_id
+      order by v.trace_id, v.index, r.header, r.draft, v.text, v.block_id is null, v.candidate_id
       ) e
     ) d
-    group by d.trace_id, d.index, d.header
+    group by d.trace_id, d.index, d.header, d.draft
   ) g
   cross join lateral unnest(g.best, g.worst, g.best_values, g.worst_values, g.worst_bad) with ordinality
     as u (chosen_id, rejected_id, chosen_value, rejected_value, rejected_bad, pair)
@@ -56,7 +60,7 @@ pairs as (
       array_agg(c.id order by v.liking, c.id) filter (where v.liking < 0) as worst
     from judged v join candidates c on c.id = v.candidate_id join steps s on s.id = c.step_id
     where c.depth is null or c.finish_reason = 'stop'
-    group by c.trace_id, c.block_index, s.request -> 'prompt' ->> 'header'
+    group by c.trace_id, c.block_index, s.request -> 'prompt' ->> 'header', s.request -> 'prompt' ->> 'draft'
   ) g
   cross join lateral unnest(g.best, g.worst) with ordinality as u (chosen_id, rejected_id, pair)
   join candidate_values h on h.candidate_id = u.chosen_id
@@ -72,7 +76,8 @@ pairs as (
     where a.trace_id = b.trace_id and a.tick = b.tick and a.type = b.type and a.index > b.index
     order by a.index limit 1
   ) n on n.ran and n.candidate_id is not null and n.body <> b.body
-  where b.type in ('action', 'evaluation', 'observation-inference') and (b.ran is false or not b.compiles)
+  where b.type in ('action', 'evaluation', 'observation-inference')
+    and (b.ran is false or not b.compiles or b.type <> 'observation-inference' and b.preference < 0)
     and exists (
       select from blocks e where e.trace_id = b.trace_id and e.index > b.index and e.index < n.index
         and e.type = 'debug'
@@ -81,7 +86,9 @@ pairs as (
 select
   p.kind, p.trace_id, p.index, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap,
   t.status as trace_status, s.tick, c.type, p.pair, p.margin, p.outcome_differs, p.chosen_value, p.rejected_value, p.chosen_id,
-  p.rejected_id, c.text as chosen, r.text as rejected, b.id is not null as chosen_kept, coalesce(x.ran, y.ran) as rejected_ran,
+  p.rejected_id, c.text as chosen, r.text as rejected, b.id is not null as chosen_kept, coalesce(
+    x.ran, case when x.compiles and x.type in ('action', 'evaluation') and x.preference < 0 then false end, y.ran
+  ) as rejected_ran,
   k.reward as tick_reward, k.protected as tick_protected, coalesce(q.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt, p.step_id
 from pairs p
 join candidates c on c.id = p.chosen_id

@@ -2,7 +2,10 @@
 create view sft_examples as
 select
   b.id as block_id, b.trace_id, b.index, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap,
-  t.status as trace_status, b.tick, b.subagent, b.type, b.body, b.ran, b.question, b.answer, b.probability, b.score,
+  t.status as trace_status, b.tick, b.subagent, b.type,
+  -- What the model imagines it writes as comment lines, which the block's body does not have.
+  case when b.type in ('observation', 'error', 'outcome') then btrim(coalesce(n.rewritten, c.text), E'\n') else b.body end
+    as body, b.ran, b.question, b.answer, b.probability, b.score,
   b.reward, k.reward as tick_reward, k.protected as tick_protected, b.preference, b.tags, c.round, c.depth, c.tokens, p.tokens as prompt_tokens,
   coalesce(p.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt, n.rewritten is not null as was_rewritten,
   c.id as candidate_id, c.step_id, b.created_at
@@ -16,6 +19,8 @@ join bootstraps f on f.id = t.bootstrap_id
 left join ticks k on k.trace_id = b.trace_id and k.number = b.tick
 left join penalties n on n.candidate_id = c.id
 where b.compiles and b.ran is not false
+  -- Code that called a subagent has no result of its own: its correction says whether the block with the answer failed.
+  and not coalesce(b.type in ('action', 'evaluation') and b.preference < 0, false)
   -- A callback block that was never executed was taken back. In planning nothing is executed at all.
   and (b.type not in ('action', 'evaluation', 'observation-inference') or b.executed_by is not null
     or j.agent = 'planning' or b.tags @> '{imagined}');

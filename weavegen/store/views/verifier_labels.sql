@@ -17,7 +17,9 @@ select
       or v.source in ('ran', 'tried') and s.question = 'Will this action run without raising an error?'
     )
   ) end as predicted,
-  v.body, v.tags, coalesce(q.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt, c.step_id
+  -- What the model imagines it writes as comment lines, which the block's body does not have.
+  case when v.type in ('observation', 'error', 'outcome') then btrim(coalesce(n.rewritten, c.text), E'\n') else v.body end
+    as body, v.tags, coalesce(q.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt, c.step_id
 from (
 select b.id as block_id, b.trace_id, b.index, b.tick, b.type, b.candidate_id, b.body, b.tags, l.*
 from blocks b
@@ -47,6 +49,9 @@ union all
 select b.id, b.trace_id, b.index, b.tick, b.type, b.candidate_id, b.body, b.tags, 'evaluated', 5, e.id, e.title,
   e.value = 'true', null
 from evaluations e
+-- Without runs of ticks that were started over.
+join steps s on s.id = e.step_id
+join ticks k on k.trace_id = e.trace_id and k.number = e.tick and k.run = s.run
 join blocks b on b.trace_id = e.trace_id and b.tick = e.tick and b.type = 'action' and b.ran
 where e.error is null and e.value in ('true', 'false')
 union all
@@ -63,6 +68,7 @@ cross join lateral (
 ) l
 ) v
 join candidates c on c.id = v.candidate_id and c.trace_id = v.trace_id
+left join penalties n on n.candidate_id = c.id
 join prompts q on q.step_id = c.step_id
 join traces t on t.id = v.trace_id
 join jobs j on j.id = t.job_id
