@@ -2,6 +2,7 @@
 
 import math
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from weavegen.kernel import context, prompts
 from weavegen.kernel.context import PINNED
 from weavegen.kernel.steps import Prompt
 from weavegen.kernel.template import Template
+from weavegen.pool.chat_messages import Said
 from weavegen.pool.client import ModelClient
 from weavegen.pool.conversation import Piece, message
 from weavegen.pool.tokens import Text, Tokens, joined, whole_tokens
@@ -22,6 +24,7 @@ from weavegen.store.steps import Claimed
 from weavegen.store.traces import TraceSpec
 from weavegen.trace.blocks import MESSAGE, BlockType
 
+KEPT_SECONDS = 600.0  # of 1,000 active traces, each of seven workers meets every one within two minutes
 TRACES_KEPT = 2048  # a worker meets all active traces of the installation, whose number may be over a thousand
 CHARS_PER_TOKEN = 3.0  # estimate for a chat API that reports no usage
 QUESTION = 256  # tokens kept free for a question, besides its calibration examples
@@ -61,8 +64,8 @@ class Context:
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[int, tuple[int, dict[int, Piece]]] = OrderedDict()
-        """By trace: how many of its ticks had been started over, and its blocks by index."""
+        self._kept: OrderedDict[int, tuple[float, int, dict[int, Piece]]] = OrderedDict()
+        """By trace: when it was met last, how many of its ticks had been started over, and its blocks by index."""
         self._lock = threading.Lock()
 
     def read(self, claim: Claimed, prompt: Prompt, spec: TraceSpec, template: Template, client: ModelClient) -> Read:
@@ -120,11 +123,11 @@ class Context:
     def _pieces(self, claim: Claimed) -> dict[int, Piece]:
         """What is kept of a trace, by index."""
         with self._lock:
-            restarts, kept = self._kept.pop(claim.trace_id, (claim.restarts, {}))
+            _, restarts, kept = self._kept.pop(claim.trace_id, (0.0, claim.restarts, {}))
             if restarts != claim.restarts:
                 kept = {}
-            self._kept[claim.trace_id] = (claim.restarts, kept)
-            if len(self._kept) > TRACES_KEPT:
+            self._kept[claim.trace_id] = (now := time.monotonic(), claim.restarts, kept)
+            while len(self._kept) > TRACES_KEPT or next(iter(self._kept.values()))[0] < now - KEPT_SECONDS:
                 self._kept.popitem(last=False)
             return kept
 
@@ -158,13 +161,14 @@ class Context:
             length=length,
         )
 
-    def said(self, claim: Claimed, prompt: Prompt, client: ModelClient) -> tuple[list[tuple[BlockType, str]], Read]:
+    def said(self, claim: Claimed, prompt: Prompt, spec: TraceSpec, client: ModelClient) -> tuple[list[Said], Read]:
         """The messages of a conversation for a chat API, which applies the template itself."""
         messages = self._messages(claim, prompt)
         said = [(piece.type, piece.text) for piece in messages.values() if piece.type is not None]
         count = sum(math.ceil(len(text) / CHARS_PER_TOKEN) for _, text in said)
         first = min(messages, default=prompt.window[1])
-        return said, Read("", first, cut=None, asking=None, count=count, model=client.model, length=client.length)
+        length = spec.settings.context or client.length
+        return said, Read("", first, cut=None, asking=None, count=count, model=client.model, length=length)
 
     def _messages(self, claim: Claimed, prompt: Prompt) -> dict[int, Piece]:
         """The messages of a conversation, by index."""
