@@ -16,12 +16,12 @@ from simulation.policies import dialogue
 from simulation.policies.dialogue import Conversation
 from simulation.policies.situation import read
 from tests.support.worker import Worker, scalar
-from weavegen import cli
+from weavegen import cli, sql
 from weavegen import config as configuration
 from weavegen.database import Database, Statement
 from weavegen.engine import tool_requests
 from weavegen.errors import ModelError, UsageError
-from weavegen.kernel.steps import Candidate, Execute, LookUp, Sample, Score, Step, ToolCalled, ToolSaved, YesNo
+from weavegen.kernel.steps import Candidate, Execute, LookUp, Sample, Score, Step, ToolSaved, YesNo
 from weavegen.sandbox.environment import Environment
 from weavegen.search.lookups import consult
 from weavegen.store import jobs, session, steps, tools, traces
@@ -108,7 +108,7 @@ class Simulation(Worker):
                 steps.end_returned_delegates(conn)
                 traces.cancel_abandoned(conn)
                 store.follow_traces(conn)
-                stuck = list(traces.stuck(conn))
+                stuck = list(sql.run(conn, "store/stuck_traces").scalars())
             messages = [message for trace in stuck for message in self.engine.advance(trace).messages]
             if not stuck:
                 return
@@ -347,6 +347,59 @@ def test_cancelling_a_job_cancels_its_request(here: Database) -> None:
     assert history(number)[-1] == ("status", S.CANCELED)
 
 
+def retried(db: Database, number: int) -> int:
+    """Cancel a request's job and try its trace again, as two commands do between two sweeps. Returns the new trace."""
+    request = tool_requests.show(number).request
+    assert request.job_id is not None
+    assert request.trace_id is not None
+    with db.begin() as conn:
+        traces.cancel(conn, request.job_id)
+        jobs.retry(conn, [request.trace_id], [TraceStatus.CANCELLED])
+        return int(conn.execute(Statement("select max(id) from traces")).scalar_one())
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_trace_that_is_cancelled_and_tried_again_between_two_sweeps(here: Database, begun: bool) -> None:
+    number = tool_requests.create("How warm is it?")
+    if begun:
+        with here.begin() as conn:
+            conn.execute(Statement("update traces set status = 'running', started_at = now()"))
+    assert status(number) == (S.IN_PROGRESS if begun else S.NOT_STARTED)
+    again = retried(here, number)
+    assert history(number)[-2:] == [("status", S.CANCELED), ("status", S.NOT_STARTED)]
+    assert tool_requests.show(number).request.trace_id == again
+    again = retried(here, number)
+    tool_requests.update(number, objective="How cold is it?")  # it is open: its newest trace is queued
+    assert tool_requests.show(number).request.trace_id == again
+
+
+def test_a_request_that_can_not_be_followed_stops_no_other(
+    here: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, other = (tool_requests.create("How warm is it?") for _ in range(2))
+    with here.begin() as conn:
+        conn.execute(Statement("update traces set status = 'running', started_at = now()"))
+    monkeypatch.setattr(store, "standing", lambda row: standing(row) if row.id == other else 1 / 0)
+    with here.begin() as conn:
+        assert store.follow_traces(conn) == 2
+    assert [row.status for row in tool_requests.listed()] == [S.NOT_STARTED, S.IN_PROGRESS]
+    assert f"request {broken} can't follow trace" in caplog.text
+
+
+def test_the_longest_request_can_be_looked_up(here: Database) -> None:
+    quotes = '"' * tool_requests.MAX_TEXT_CHARS
+    number = tool_requests.create(quotes, requirements=[quotes] * 7)
+    trace = tool_requests.show(number).request.trace_id
+    assert trace is not None
+    answer = consult(here, trace, "read_request", {"number": number})
+    assert answer.success
+    assert json.loads(answer.output)["requirements"] == [quotes] * 7
+    with pytest.raises(UsageError, match="more than 80,000 characters"):
+        tool_requests.update(number, constraints=["no network"])
+    with pytest.raises(UsageError, match="more than 80,000 characters"):
+        tool_requests.create(quotes, requirements=[quotes] * 8)
+
+
 def test_changes_that_nobody_read_are_recorded_too(here: Database) -> None:
     number = tool_requests.create("How warm is it?")
     over = {"success": False, "error": "it reached its limit of 50 steps", "result": "half of it"}
@@ -424,10 +477,10 @@ def test_versions_and_uses_of_tools(here: Database) -> None:
         )
         assert tools.save(conn, trace, better) == 2
         for version, success in ((1, True), (2, True), (2, False)):
-            tools.count_use(conn, trace, ToolCalled(name="count_units", version=version, success=success))
-        tools.count_use(
-            conn, trace, ToolCalled(name="count_units", version=7, success=True)
-        )  # there is no such version
+            use = {"name": "count_units", "version": version, "success": success}
+            sql.run(conn, "store/count_tool_use", trace=trace, **use)
+        none_such = {"name": "count_units", "version": 7, "success": True}
+        sql.run(conn, "store/count_tool_use", trace=trace, **none_such)
         [row] = tools.rows(conn)
         assert (row.version, row.description, row.score) == (2, "Count lines.", 2.0)
         assert (row.uses, row.successes, row.users) == (3, 2, 1)

@@ -11,6 +11,7 @@ from simulation.process import Process
 from tests.support.database import database_of_copy
 from tests.support.templates import CHATML
 from tests.support.worker import Worker, scalar
+from weavegen import sql
 from weavegen.config import Config
 from weavegen.database import Connection, Database, Statement
 from weavegen.engine.document_folder import read_folder
@@ -188,8 +189,8 @@ class TestDocuments:
             assert "no documents" in other.refused(tool, **arguments)
         assert "no document" in other.refused("read_document", path="index.md")
         with reader.db.begin() as conn:
-            documents.copy(conn, reader.job, other.job)
-            documents.copy(conn, reader.job, other.job)
+            sql.run(conn, "store/copy_documents", source=reader.job, target=other.job)
+            sql.run(conn, "store/copy_documents", source=reader.job, target=other.job)
         assert other.ask("list_documents") == reader.ask("list_documents")
 
 

@@ -15,7 +15,7 @@ from weavegen.errors import UsageError
 from weavegen.kernel.replay import encode
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.steps import Step
-from weavegen.store import jobs
+from weavegen.store import documents, jobs, traces
 from weavegen.store.states import StepStatus, TraceStatus
 from weavegen.trace.blocks import SUCCESSORS, BlockType
 
@@ -131,6 +131,18 @@ def same_seed(db: Database, trace: int) -> None:
     with db.begin() as conn:
         query = "update traces set seed = (select seed from traces where id = :trace) where status = 'queued'"
         conn.execute(Statement(query), {"trace": trace})
+
+
+def test_a_fork_has_the_documents_of_the_job_and_a_user(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEAVEGEN_USER", "kim")
+    trace = written(db)
+    with db.begin() as conn:
+        documents.save(conn, 1, {"index.md": "Look up the wick."})
+    [id] = fork(db, trace, indexes(db, trace)[0])
+    with db.begin() as conn:
+        job = traces.job_of(conn, id)
+        assert documents.text(conn, job, "index.md") == "Look up the wick."
+    assert scalar(db, "select enqueued_by from jobs where id = :job", job=job) == "kim"
 
 
 FURTHER = 3

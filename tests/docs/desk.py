@@ -317,12 +317,12 @@ class Desk:
             process.communicate()
 
     def cancel(self, user: str) -> None:
-        """Cancel the jobs of this user, and forks, which have no user."""
+        """Cancel the jobs of this user."""
         db = pooled(urls.database_url(self.installation.config))
         query = Statement(
             """
             select distinct j.id from jobs j join traces t on t.job_id = j.id
-            where t.status in ('queued', 'running') and (j.enqueued_by = :user or t.fork_of is not null)
+            where t.status in ('queued', 'running') and j.enqueued_by = :user
             """
         )
         with db.begin() as conn:

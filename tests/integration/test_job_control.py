@@ -11,10 +11,10 @@ from tests.support.worker import Worker, enqueue, scalar
 from weavegen import sql
 from weavegen.cli import display
 from weavegen.cli.jobs import by_type, pairs
-from weavegen.database import Database, Statement
+from weavegen.database import Connection, Database, Statement
 from weavegen.errors import JournalMismatch, UsageError
-from weavegen.kernel.steps import Execute
-from weavegen.store import environments, jobs, reports, steps, traces
+from weavegen.kernel.steps import Candidate, Execute, LookUp, LookUpResult, Sample
+from weavegen.store import candidates, environments, jobs, reports, steps, traces
 from weavegen.store.states import JobState, StepStatus, TraceStatus
 from weavegen.store.steps import Claimed, Message
 
@@ -83,7 +83,7 @@ def test_a_paused_job_starts_no_step_and_resumes_at_once(db: Database) -> None:
     assert worker.engine.start_queued() == []
     do(db, "update steps set status = 'void' where trace_id = 2")
     with db.connect() as conn:
-        assert traces.stuck(conn) == []
+        assert sql.run(conn, "store/stuck_traces").all() == []
     do(db, "update steps set status = 'ready', send_after = now() + interval '1 hour' where trace_id = 2")
 
     assert state(db, JobState.ACTIVE, job) == [job]
@@ -218,9 +218,45 @@ def test_budgets_use_the_newest_settings(db: Database) -> None:
     assert scalar(db, "select max(ticks) from traces") == 3
     retune(db, job, ticks=None, blocks=None)
     with db.begin() as conn:
-        assert jobs.current_settings(conn, job) == {"ticks": None, "blocks": None}
+        assert sql.run(conn, "store/current_settings", job=job).scalar_one() == {"ticks": None, "blocks": None}
     assert worker.engine.start_queued() == []  # an ended trace stays ended
     assert scalar(db, "select string_agg(distinct status, ' ') from traces") == "ended"
+
+
+def test_the_tokens_of_a_ticks_last_sample_count_towards_the_budget(db: Database) -> None:
+    """A tick of the toolsmith's first stage ends with a Sample step."""
+    with db.begin() as conn:
+        order = jobs.Order("task.json", '{"task": "How warm is it?"}')
+        values: dict[str, Any] = {"agent": "toolsmith", "model": None, "seed": 1, "version": "0"}
+        jobs.enqueue(conn, [order], name="test", settings={"sampled_tokens": 5}, **values)
+    worker = Worker(db)
+    pending = worker.engine.start_queued()
+    while pending:
+        held = claimed(worker, pending.pop(0))
+        if isinstance(held.step, LookUp):
+            pending += worker.engine.finish(held, StepStatus.DONE, result=LookUpResult(output="{}")).messages
+            continue
+        assert isinstance(held.step, Sample)
+        text = [Candidate(text="data: thermometers", finish_reason="stop", tokens=5)]
+
+        def save(
+            conn: Connection, held: Claimed = held, step: Sample = held.step, text: list[Candidate] = text
+        ) -> None:
+            candidates.save(conn, held.trace_id, held.id, step, 0, text, [(None, None)])
+            sql.run(conn, "store/count_sampled", trace=held.trace_id, candidates=1, tokens=5)
+
+        pending += worker.engine.finish(held, StepStatus.DONE, save, result=text).messages
+    assert scalar(db, "select ended_because from traces") == "tokens"
+    assert scalar(db, "select sampled_tokens from traces") == 5
+
+
+def test_retune_names_the_jobs_that_keep_their_settings(db: Database, caplog: pytest.LogCaptureFixture) -> None:
+    caller, delegate = enqueue(db), enqueue(db)
+    do(db, "update jobs set called_by = :caller where id = :id", caller=caller, id=delegate)
+    retune(db, delegate, ticks=3)
+    assert caplog.text == ""
+    retune(db, caller, ticks=3)
+    assert f"job {delegate} works for this job and keeps its settings: `weavegen retune {delegate}`" in caplog.text
 
 
 def test_a_longer_time_budget_counts_from_the_start(db: Database) -> None:

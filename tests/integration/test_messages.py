@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from tests.support.discord import TOKEN, DiscordSimulation
-from weavegen.channels.discord import Discord
+from weavegen import sql
+from weavegen.channels.discord import MAX_LISTED_MESSAGES, Discord
 from weavegen.channels.exchange import Exchange
 from weavegen.config import Config
 from weavegen.database import Database, Statement
@@ -152,7 +153,7 @@ class TestChannels:
     def test_a_rate_limit_for_all_postpones_all_channels(self, trace: Trace) -> None:
         trace.do(0, 2, "open", DISCORD)
         with trace.db.begin() as conn:
-            messages.postpone_all(conn, 60)
+            sql.run(conn, "store/postpone_channels", seconds=60)
         with trace.db.begin() as conn:
             assert messages.hold_due(conn) == []
 
@@ -162,14 +163,14 @@ class TestChannels:
         trace.receive("typed in the terminal", DISCORD)
         with trace.db.begin() as conn:
             [held] = messages.hold_due(conn)
-            out = messages.next_outgoing(conn, held.id)
+            out = sql.run(conn, "store/next_outgoing", channel=held.id).one_or_none()
             assert out is not None
-            messages.mark_sent(conn, out.id, "900")
+            sql.run(conn, "store/mark_sent", message=out.id, discord_id="900")
             for _ in range(2):
                 messages.store_received(conn, held.id, "1000", "Kim", "Hello yourself", about="900")
             messages.store_received(conn, held.id, "1001", "agent", "I am the agent", about=None)
             messages.store_received(conn, held.id, "1002", "a bot", "")
-            assert messages.next_outgoing(conn, held.id) is None
+            assert sql.run(conn, "store/next_outgoing", channel=held.id).one_or_none() is None
         read = trace.do(1, 2, "read", DISCORD)
         assert [(sent["author"], sent["own"], sent["reply_to"]) for sent in read] == [
             ("agent", True, None),
@@ -182,7 +183,7 @@ class TestChannels:
             messages.look_again(conn, held.id, -1)
             [held] = messages.hold_due(conn)
             assert held.after == 1002
-            reaction = messages.next_outgoing(conn, held.id)
+            reaction = sql.run(conn, "store/next_outgoing", channel=held.id).one_or_none()
             assert reaction is not None
             assert (reaction.kind, reaction.about) == ("reaction", "1000")
 
@@ -254,6 +255,28 @@ class TestBridge:
         with trace.db.connect() as conn:
             late = conn.execute(Statement("select count(*) from messages where text = 'late'")).scalar_one()
         assert late == 0, "Are only the newest 20 watched?"
+
+    def test_many_messages_that_are_not_stored_hide_no_later_ones(
+        self, trace: Trace, bridge: DiscordSimulation
+    ) -> None:
+        def look() -> list[str]:
+            with trace.db.begin() as conn:
+                conn.execute(Statement("update channels set look_at = now() - interval '1 s'"))
+            assert discord_bridge.bridge(self.config) == "1 channels"
+            self.turn += 1
+            return [one["content"] for one in trace.do(2, self.turn, "read", DISCORD)]
+
+        self.turn = 0
+        trace.do(0, 2, "open", DISCORD)
+        bridge.say(DISCORD, "Kim", "one")
+        for _ in range(MAX_LISTED_MESSAGES + 1):
+            bridge.say(DISCORD, "a bot", "beep", bot=True)
+        assert [look(), look()] == [["one"], ["one"]]
+        bridge.say(DISCORD, "Kim", "two")
+        assert look() == ["one", "two"]
+        with trace.db.connect() as conn:
+            soon = Statement("select look_at > now() + interval '1 s' from channels where name = :name")
+            assert conn.execute(soon, {"name": DISCORD}).scalar_one(), "Does it pause?"
 
     def test_a_worker_that_died_after_posting_posts_nothing_twice(
         self, trace: Trace, bridge: DiscordSimulation

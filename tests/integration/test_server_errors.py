@@ -9,6 +9,7 @@ import pytest
 from tests.support.raw_server import RawServer, answer, slowly
 from tests.support.waiting import until
 from tests.support.worker import Worker, enqueue, scalar
+from weavegen import sql
 from weavegen.config import Config
 from weavegen.database import Database, Statement
 from weavegen.engine import model_calls
@@ -45,7 +46,7 @@ def test_failures_of_many_processes_add_up(db: Database) -> None:
         assert 3 <= one.age < 10
         assert [server.url for server in servers.failing(conn, [url, other])] == [url]
         assert servers.failing(conn, [other]) == [], "it left the pool"
-        servers.record_answer(conn, url)
+        sql.run(conn, "store/server_answered", url=url)
         [one] = servers.health(conn, [url])
         assert (one.errors, one.errors_since_ok, one.failing) == (3, 0, False)
         assert one.last_ok_at is not None

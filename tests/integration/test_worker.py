@@ -1,19 +1,28 @@
-"""A step whose result the database refuses; steps and batches whose lease expires while their worker is alive."""
+"""A step whose result the database refuses; steps and batches whose lease expires while their worker is alive; what the
+sweeper sends; conversations over a chat API."""
 
 import re
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from tests.support.worker import enqueue, scalar
 from weavegen.config import Config
 from weavegen.database import Connection, Database, Statement
+from weavegen.engine import step_work
 from weavegen.engine import worker as module
+from weavegen.engine.prompt_assembly import Context, Read
 from weavegen.engine.rescoring import Rescorer
 from weavegen.engine.worker import Done, Worker
-from weavegen.kernel.steps import Execute, Executed
-from weavegen.store import steps
+from weavegen.errors import ModelError
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Execute, Executed, Prompt
+from weavegen.pool.conversation import Piece
+from weavegen.pool.tokens import Sampled
+from weavegen.store import environments, steps, workers
 from weavegen.store.steps import Claimed
+from weavegen.trace.blocks import BlockType
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "a\ud800b"], ids=["NUL", "half a surrogate pair"])
@@ -74,3 +83,58 @@ def test_a_batch_whose_lease_expires_is_not_begun_again_either(config: Config) -
     rescorer = Rescorer(Worker(config, lambda *_: None, {}))
     with rescorer.leases.hold(SimpleNamespace(id=7, claims=1)):
         assert rescorer.run(7).detail == "this process does it already"
+
+
+def test_environments_are_closed_once_and_only_on_hosts_that_live(
+    db: Database, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "database", lambda: db)
+    monkeypatch.setattr(module, "single", lambda: db.with_autocommit(True))
+    enqueue(db, 3)
+    with db.begin() as conn:
+        conn.execute(Statement("update traces set status = 'ended', ended_because = 'ticks', finished_at = now()"))
+        for trace, host in ((1, "lives"), (2, "silent"), (3, "gone")):
+            environments.opened(conn, trace, host, 1, "none")
+        for host in ("lives", "silent"):
+            workers.report(conn, f"{host}:1", f"execute@{host}", [f"execute.{host}"], {})
+        conn.execute(Statement("update workers set seen_at = now() - interval '13 s' where process = 'silent:1'"))
+    sent: list[tuple[str, int, str]] = []
+    worker = Worker(config, lambda name, id, queue, _: sent.append((name, id, queue)), {})
+    for _ in range(3):
+        worker.sweep()
+    assert sent == [("weavegen.close", 1, "execute.lives")]
+    with db.begin() as conn:
+        conn.execute(Statement("update workers set seen_at = now()"))
+    worker.sweep()
+    assert sent[1:] == [("weavegen.close", 2, "execute.silent")]
+    worker.closing[1] -= worker.engine.resend
+    worker.sweep()
+    assert sent[2:] == [("weavegen.close", 1, "execute.lives")], "Is a message that was lost sent again?"
+    worker.close_environments(3)
+    assert sent[3:] == [("weavegen.close", 3, "execute.gone")]
+
+
+class Conversation(Context):
+    """A conversation of one message."""
+
+    def _messages(self, claim: Claimed, prompt: Prompt) -> dict[int, Piece]:
+        return {0: Piece("Hello", BlockType.USER)}
+
+
+@pytest.mark.parametrize(("most", "served", "length"), [(None, 4096, 4096), (1000, 4096, 1000), (1000, None, 1000)])
+def test_the_setting_context_holds_over_a_chat_api(most: int | None, served: int | None, length: int) -> None:
+    def answered(tokens: int) -> Read:
+        sampled = Sampled(continuations=[], prompt_tokens=tokens, cached_tokens=None)
+        chat = SimpleNamespace(sample=lambda *_, **__: sampled)
+        client = SimpleNamespace(chat=chat, model="m", base_url="http://server", length=served)
+        worker, spec = SimpleNamespace(texts=Conversation()), SimpleNamespace(settings=Settings(context=most))
+        claim, step = cast(Any, None), SimpleNamespace(prompt=prompt, n=1, max_tokens=0, temperature=1.0, seed=1)
+        return step_work.chat(cast(Any, worker), claim, cast(Any, step), cast(Any, spec), cast(Any, client))[1]
+
+    prompt = Prompt(type=BlockType.ASSISTANT, window=(0, 1))
+    assert answered(999).length == length
+    if most is None:
+        assert answered(1000).length == length
+    else:
+        with pytest.raises(ModelError, match="takes 1000 of 1000 tokens"):
+            answered(1000)

@@ -14,6 +14,7 @@ from weavegen.kernel.steps import Prompt
 from weavegen.kernel.template import Template
 from weavegen.pool.tokens import locate_message_end
 from weavegen.trace.blocks import BlockType
+from weavegen.trace.render import clean
 
 GOOD = '<tool_call>{"name": "terminal", "arguments": {"command": "ls"}}</tool_call>'
 
@@ -47,6 +48,9 @@ def test_calls_inside_thoughts_are_ignored() -> None:
         ('<tool_call>{"name": "terminal", "arguments": {"command": 1}}</tool_call>', "Expected `str`, got `int`"),
         ('<tool_call>{"name": "terminal", "arguments": {"command": "", "x": 1}}</tool_call>', "unknown field `x`"),
         ('<tool_call>{"name": "terminal", "argum', "not closed"),
+        ('<tool_call>{"name": "terminal", "arguments": {"command": "a\\u0000b"}}</tool_call>', "can't be stored"),
+        ('<tool_call>{"name": "terminal", "arguments": {"command": "a\\ud800"}}</tool_call>', "can't be stored"),
+        ('<tool_call>{"name": "terminal", "arguments": {"\\u0000": "ls"}}</tool_call>', "can't be stored"),
     ],
 )
 def test_the_error_for_a_malformed_call_names_the_problem(text: str, complaint: str) -> None:
@@ -55,6 +59,7 @@ def test_the_error_for_a_malformed_call_names_the_problem(text: str, complaint: 
     assert second.error is not None
     assert complaint in second.error
     assert "\n" not in second.error
+    assert clean(second.error) == second.error
 
 
 def test_the_schema_of_a_function_has_its_types_and_required_arguments() -> None:

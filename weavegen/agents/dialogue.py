@@ -11,8 +11,9 @@ import msgspec
 
 from weavegen.agents.program import Part, Tick
 from weavegen.box import calls
-from weavegen.errors import RolloutError
+from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel import prompts
+from weavegen.kernel.settings import check_json
 from weavegen.kernel.steps import Append, Candidate, Delegate, Delegated, Ended, Executed, Prompt, Sample
 from weavegen.trace.blocks import BlockType
 
@@ -95,8 +96,9 @@ class Tool:
     def complaint(self, arguments: dict[str, Any]) -> str | None:
         """What is wrong with the arguments of a call. None: they are valid."""
         try:
+            check_json(arguments, "arguments")  # the journal stores them
             msgspec.convert(arguments, dict if self.arguments is None else self.arguments)
-        except msgspec.ValidationError as error:
+        except (UsageError, msgspec.ValidationError) as error:
             return f"{self.name}: {error}"
         return None
 

@@ -15,10 +15,9 @@ import msgspec
 from weavegen.agents import dialogue
 from weavegen.agents.program import Part, Tick
 from weavegen.box.calls import shorten
-from weavegen.errors import RolloutError, UsageError
+from weavegen.errors import RolloutError
 from weavegen.kernel import prompts
 from weavegen.kernel.replay import Program
-from weavegen.kernel.settings import check_json
 from weavegen.kernel.steps import Ended, LookUp, LookUpResult, Note
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import one_line
@@ -210,10 +209,6 @@ def refusal(call: dialogue.Call, number: int) -> str | None:
         return call.error
     if number >= MAX_CALLS:
         return f"not called: a message may have {MAX_CALLS} calls, write it again in the next one"
-    try:
-        check_json(call.arguments, call.name)  # the journal stores them
-    except UsageError as error:
-        return str(error)
     return None
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from weavegen import sql
 from weavegen.agents import AGENTS, Tick, harbor
 from weavegen.database import Connection, Database
@@ -199,7 +201,7 @@ class Engine:
                 case ToolSaved():
                     tools.save(conn, trace.id, effect)
                 case ToolCalled():
-                    tools.count_use(conn, trace.id, effect)
+                    sql.run(conn, "store/count_tool_use", trace=trace.id, **msgspec.structs.asdict(effect))
                 case ProgramEvaluated():
                     programs.save(conn, trace.id, number, effect, turn.ids)
         return trace
@@ -250,9 +252,10 @@ class Engine:
     def _end_tick(self, conn: Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn") -> LockedTrace:
         """Close the tick. Returns the trace's row as it is now."""
         number, keep_tokens = tick.start.tick, turn.spec.settings.tokens
-        trace = replace(trace, ticks=trace.ticks + (number > 0))
-        sql.run(conn, "store/end_tick", trace=trace.id, tick=number, ticks=trace.ticks)
-        steps.forget_results(conn, trace.id, number)
+        ticks = trace.ticks + (number > 0)
+        tokens = sql.run(conn, "store/end_tick", trace=trace.id, tick=number, ticks=ticks).scalar_one()
+        trace = replace(trace, ticks=ticks, sampled_tokens=tokens)
+        sql.run(conn, "store/forget_results", trace=trace.id, tick=number, kinds=steps.COPIED)
         if keep_tokens != "all":
             sql.run(conn, "store/forget_tokens", trace=trace.id, tick=number, keep=keep_tokens)
         return trace

@@ -47,7 +47,7 @@ def exchange(client: Discord, channel: Any) -> float:
         if limit.everywhere:
             pause = seconds
             with single().connect() as conn:
-                messages.postpone_all(conn, seconds)
+                sql.run(conn, "store/postpone_channels", seconds=seconds)
     except TransientError as error:
         log.warning("channel %s: %s", channel.name, error)
         seconds = ERROR_SECONDS
@@ -63,7 +63,7 @@ def exchange(client: Discord, channel: Any) -> float:
 def post(client: Discord, channel: Any) -> None:
     """Post the agent's messages. Each has a nonce, so that Discord drops a message that is posted twice."""
     with single().connect() as conn:
-        while message := messages.next_outgoing(conn, channel.id):
+        while message := sql.run(conn, "store/next_outgoing", channel=channel.id).one_or_none():
             known = None
             try:
                 if message.kind == "message":
@@ -77,12 +77,16 @@ def post(client: Discord, channel: Any) -> None:
                 # An unknown emoji, or a text that Discord refuses: only this message is left out.
                 detail = f"{channel.name}: {message.text[:50]!r}: {error}"
                 traces.event(conn, channel.trace_id, "not sent", detail)
-            messages.mark_sent(conn, message.id, known)
+            sql.run(conn, "store/mark_sent", message=message.id, discord_id=known)
 
 
 def fetch(client: Discord, channel: Any) -> float:
     """Fetch what people wrote, and their reactions. Returns seconds until the next look."""
-    listed = client.list(channel.name, channel.watched)
+    listed = newest = client.list(channel.name, channel.watched)
+    if len(listed) == MAX_LISTED_MESSAGES and int(listed[-1].id) <= channel.after:
+        # So many were fetched and not stored, such as those of bots, that the list ends before what is new.
+        newest = client.list(channel.name, channel.after)
+        listed = [*listed, *newest]
     for message in listed:
         if int(message.id) <= channel.after and bytes(message.reactions) == b"[]":
             continue
@@ -93,4 +97,4 @@ def fetch(client: Discord, channel: Any) -> float:
             messages.store_received(conn, channel.id, message.id, name, text, about)
             reactions = {"discord_id": message.id, "reactions": message.reactions}
             sql.run(conn, "store/receive_reactions", channel=channel.id, **reactions)
-    return 0.0 if len(listed) == MAX_LISTED_MESSAGES else POLL_SECONDS
+    return 0.0 if len(newest) == MAX_LISTED_MESSAGES else POLL_SECONDS

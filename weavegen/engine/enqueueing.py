@@ -19,6 +19,7 @@ from weavegen.engine.mcp_file import servers_of
 from weavegen.errors import ChatOnly, ModelError, TransientError, UsageError, WeavegenError
 from weavegen.harbor.folder import has_solution, pack, read_task, stretched, task_folders
 from weavegen.kernel.packages import Packages
+from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import Settings, check_json, renamed
 from weavegen.kernel.settings import settings as read_settings
 from weavegen.linting.lint import syntax_error
@@ -229,6 +230,8 @@ def rows(path: str | Path) -> list[Order]:
             continue
         place = f"{path}, line {number}"
         row = decoded(line, Row, place, hint)
+        if row.task is not None and row.params:
+            raise UsageError(f"{place}: a task takes no params: write what it needs into the task")
         if row.task is not None and row.bootstrap is None:
             order = dataclasses.replace(task_orders([row.task])[0], seed=row.seed)
         elif row.bootstrap is not None and row.task is None:
@@ -370,12 +373,17 @@ def named(path: str | Path) -> str:
 
 
 def repeated(order: Order, n: int, before: int = 0) -> list[Order]:
-    """The order `n` times, for a job that has `before` orders already. Raises UsageError."""
+    """The order `n` times, with a seed for each, for a job that has `before` orders already. Raises UsageError."""
     if n < 1:
         raise UsageError(f"n is {n}: give 1 or more")
     if n > MAX_TRACES - before:
         raise UsageError(f"more than {MAX_TRACES:,} traces in one job: enqueue several jobs")
-    return [order] * n
+    check_seed(order.seed)
+    if order.seed is None or n == 1:
+        return [order] * n
+    # With equal seeds they would all be the same trace.
+    seeds = (derive_seed(order.seed, "trace", number) for number in range(1, n + 1))
+    return [dataclasses.replace(order, seed=seed) for seed in seeds]
 
 
 def job_seed(seed: int | None) -> int:

@@ -22,7 +22,7 @@ from weavegen.pool.pool import Pool, ignore
 from weavegen.pool.served import list_models
 from weavegen.services import pool_members
 from weavegen.services.pool_members import Members
-from weavegen.store import jobs, servers, steps, traces
+from weavegen.store import jobs, servers, traces
 from weavegen.store.session import database, single
 from weavegen.store.steps import Claimed
 from weavegen.store.traces import TraceSpec
@@ -237,7 +237,7 @@ class Pools:
         for pool in list(self._pools.values()):
             for url, health in sorted(pool.take_health().items()):
                 if health.answered:
-                    servers.record_answer(conn, url)
+                    sql.run(conn, "store/server_answered", url=url)
                 for kind, failed in sorted(health.failures.items()):
                     servers.record_errors(conn, url, kind, failed.count, failed.since_ok, failed.error, now - failed.at)
 
@@ -252,7 +252,8 @@ class Pools:
             if step not in self._told and (reason := troubles[pool] or problem) is not None
         }
         if reasons:
-            steps.tell_waiting(conn, reasons)
+            held = {"ids": [id for id, _ in reasons], "claims": [claims for _, claims in reasons]}
+            sql.run(conn, "store/steps_wait", **held, failures=list(reasons.values()))
             self._told |= dict.fromkeys(reasons, now)
 
     def _read(self) -> Members:

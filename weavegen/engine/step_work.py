@@ -11,7 +11,7 @@ from weavegen.engine.execution import execute
 from weavegen.engine.model_calls import Call
 from weavegen.engine.prompt_assembly import Body, Read, begun, question_prompt
 from weavegen.engine.worker import Done, Work, Worker
-from weavegen.errors import ChatOnly
+from weavegen.errors import ChatOnly, ModelError
 from weavegen.kernel import context
 from weavegen.kernel.steps import Candidate, Execute, Lint, LookUp, Prompt, Retrieve, Sample, Score, Step, YesNo
 from weavegen.linting.lint import verdict
@@ -39,7 +39,7 @@ def sample(worker: Worker, claim: Claimed, step: Sample) -> Done:
             above, parent = row.text, row.id
 
     def call(client: ModelClient) -> tuple[str, Read, Sampled, tuple[str, ...]]:
-        return by_chat_or_not(spec, step.prompt, client, partial(chat, worker, claim, step), complete)
+        return by_chat_or_not(spec, step.prompt, client, partial(chat, worker, claim, step, spec), complete)
 
     def complete(client: ModelClient) -> tuple[str, Read, Sampled, tuple[str, ...]]:
         template = worker.pools.template(spec, client)
@@ -97,10 +97,10 @@ def by_chat_or_not(spec: TraceSpec, prompt: Prompt, client: ModelClient, chat: C
 
 
 def chat(
-    worker: Worker, claim: Claimed, step: Sample, client: ModelClient
+    worker: Worker, claim: Claimed, step: Sample, spec: TraceSpec, client: ModelClient
 ) -> tuple[str, Read, Sampled, tuple[str, ...]]:
     """Sample messages over a chat API: the server's URL, what was read, the messages, and the stop strings."""
-    said, read = worker.texts.said(claim, step.prompt, client)
+    said, read = worker.texts.said(claim, step.prompt, spec, client)
     stops = (context.LEFT_OUT,)
     sampled = client.chat.sample(
         client.model,
@@ -111,6 +111,9 @@ def chat(
         seed=step.seed,
         stop=stops,
     )
+    count, most = sampled.prompt_tokens or read.count, spec.settings.context
+    if most and count >= most:  # only the server can count them
+        raise ModelError(f"the conversation takes {count} of {most} tokens: no room is left")
     return client.base_url, read, sampled, stops
 
 
@@ -150,7 +153,7 @@ def score(worker: Worker, claim: Claimed, step: Score) -> Done:
         return by_chat_or_not(spec, step.prompt, client, judge, complete)
 
     def judge(client: ModelClient) -> tuple[str, Read, list[YesNo]]:
-        said, read = kept.said(claim, step.prompt, client)
+        said, read = kept.said(claim, step.prompt, spec, client)
         asked = [f"{text.text}\n\n{question}" for text in texts for question in step.questions]
         return client.base_url, read, client.chat.yes_no(client.model, said, asked, seed=claim.id)
 

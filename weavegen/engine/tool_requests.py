@@ -28,6 +28,7 @@ from weavegen.trace.render import clean
 AGENT = "toolsmith"
 MAX_TEXTS = 100  # requirements of a request, and constraints
 MAX_TEXT_CHARS = 10_000  # characters of an objective, a requirement, a constraint, an answer or a reason
+MAX_CHARS = 80_000  # characters of a request: as JSON, with escapes, it must fit into the answer of a look-up tool
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ def create(
         task = Task(content.objective, content.requirements, content.constraints, user, number)
         order = Order(f"request-{number}.json", msgspec.json.encode(task).decode())
         job = jobs.enqueue(conn, [order], packages=packages, **options | {"name": f"request {number}"})
-        store.attach(conn, number, int(sql.run(conn, "store/traces_of_job", job=job).scalar_one()))
+        trace = sql.run(conn, "store/traces_of_job", job=job).scalar_one()
+        sql.run(conn, "store/attach_request", request=number, trace=trace)
     return number
 
 
@@ -136,11 +138,14 @@ def checked(content: RequestSpec) -> RequestSpec:
     for name, texts in (("requirements", content.requirements), ("constraints", content.constraints)):
         if isinstance(texts, str) or len(texts) > MAX_TEXTS:
             raise UsageError(f"{name}: give a list of {MAX_TEXTS} texts at most")
-    return RequestSpec(
+    cleaned = RequestSpec(
         text(content.objective, "the objective"),
         tuple(text(requirement, "a requirement") for requirement in content.requirements),
         tuple(text(constraint, "a constraint") for constraint in content.constraints),
     )
+    if len("".join([cleaned.objective, *cleaned.requirements, *cleaned.constraints])) > MAX_CHARS:
+        raise UsageError(f"the request has more than {MAX_CHARS:,} characters: give shorter texts")
+    return cleaned
 
 
 def text(value: str, what: str) -> str:

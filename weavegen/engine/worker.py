@@ -8,6 +8,7 @@ import logging
 import os
 import random
 import socket
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,7 @@ from weavegen.engine.model_calls import Pools
 from weavegen.engine.prompt_assembly import Context
 from weavegen.errors import JournalMismatch, RolloutError, StepLost, TransientError, Unserved, UsageError
 from weavegen.kernel.steps import STEP_KINDS, Execute, Score, Step
-from weavegen.store import jobs, requests, steps, traces
+from weavegen.store import jobs, requests, steps, traces, workers
 from weavegen.store.leases import MAX_CLAIMS, MAX_DELAY_SECONDS, Held, LeaseTable
 from weavegen.store.session import database, single
 from weavegen.store.states import StepStatus
@@ -68,6 +69,7 @@ class Worker:
         self.texts, self.judged_texts = Context(), Context()
         """What the writing model reads, and an evaluator of its own, which has other tokens."""
         self.pools = Pools(config)
+        self.closing: dict[int, float] = {}  # by trace: when this process last had its environment closed
 
     def run(self, step_id: int) -> Outcome:
         """Do one step, unless another worker has it, this process does it already, or it is over."""
@@ -160,10 +162,15 @@ class Worker:
     def close_environments(self, trace_id: int | None = None) -> int:
         """Have the environments of ended traces closed on their hosts. Returns how many."""
         with single().connect() as conn:
-            closing = sql.run(conn, "store/environments_to_close", trace=trace_id).all()
-        for id, host in closing:
-            self.dispatch("weavegen.close", id, f"execute.{host}", f"trace {id}")
-        return len(closing)
+            silent = workers.SILENT_SECONDS
+            hosts = dict(sql.run(conn, "store/environments_to_close", trace=trace_id, silent=silent).all())
+        now = time.monotonic()
+        self.closing = {id: at for id, at in self.closing.copy().items() if now - at < self.engine.resend}
+        due = hosts.keys() - self.closing.keys()  # a host that closes slowly is not told again each second
+        for id in sorted(due):
+            self.dispatch("weavegen.close", id, f"execute.{hosts[id]}", f"trace {id}")
+            self.closing[id] = now
+        return len(due)
 
     def sweep(self) -> str:
         """Send lost steps again, start queued traces, close the environments of ended ones. Runs every second."""
@@ -172,7 +179,7 @@ class Worker:
             steps.end_returned_delegates(conn)
             traces.cancel_abandoned(conn)
             requests.follow_traces(conn)
-            stuck = list(traces.stuck(conn))
+            stuck: list[int] = list(sql.run(conn, "store/stuck_traces").scalars())
             # No worker takes a step of a kind that only a newer version knows: advancing restarts its tick.
             stuck += [steps.trace_of(conn, step.step_id) for step in overdue if step.kind not in STEP_KINDS]
         self.send(step for step in overdue if step.kind in STEP_KINDS)

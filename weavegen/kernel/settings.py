@@ -132,6 +132,7 @@ OF_SEARCH: dict[str, dict[str, Any]] = {"execute": {"rounds": (1, 4, 16)}}
 """Defaults of single searches. A trial says more than siblings do: a candidate that runs needs none."""
 
 DEFAULTS = msgspec.structs.asdict(BlockSettings())
+USUAL = frozenset(name for usual in (*OF_TYPE.values(), *OF_SEARCH.values()) for name in usual)
 
 WRITTEN = sorted(PROSE | CALLBACK | IMAGINED | {BlockType.OBSERVATION_INFERENCE, BlockType.ASSISTANT})
 """Block types that the model writes, some of them only in planning."""
@@ -183,7 +184,8 @@ class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     # Traces of other agents that do tasks for this one.
     delegates: dict[str, dict[str, Any]] = {}
-    """By agent: settings of the traces in which it does tasks, and `model`, where it differs."""
+    """By agent: settings of the traces in which it does tasks, and `model`, where it differs. Read when the job first
+    asks that agent; from then on, `retune` the agent's own job."""
     delegated_traces: int = 64
     """Most traces that a trace and the traces that work for it ask other agents for, together."""
 
@@ -245,7 +247,12 @@ def settings(values: dict[str, Any]) -> Settings:
     """Settings with `values` in place of defaults. Raises UsageError naming what is wrong."""
     check_json(values, "settings")
     try:
-        return msgspec.convert(renamed(values), Settings)
+        found = msgspec.convert(named := renamed(values), Settings)
+        # `of` takes a value that equals the default for one that nobody has set: such a one is set for each type.
+        if given := {name: DEFAULTS[name] for name in USUAL & named.keys() if getattr(found, name) == DEFAULTS[name]}:
+            types = {type: given | found.types.get(type, {}) for type in WRITTEN}
+            found = msgspec.structs.replace(found, types=types)
+        return found
     except (msgspec.ValidationError, ValueError) as error:
         unknown = re.search(r"unknown field `(\w+)`", str(error))
         near = difflib.get_close_matches(unknown[1], Settings.__struct_fields__, 1) if unknown else []

@@ -9,7 +9,7 @@ from weavegen.database import Connection
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Delegate
-from weavegen.store import documents, jobs
+from weavegen.store import jobs
 from weavegen.store.traces import TickSettings
 
 INHERITED = ("context", "tokens", "network", "callback_seconds", "delegates", "delegated_traces")
@@ -41,6 +41,6 @@ def _job(conn: Connection, caller: Any, agent: str, settings: Settings) -> int:
     values = {"caller": caller.id, "agent": agent, "model": model, "seed": derive_seed(caller.seed, "delegate", agent)}
     made = sql.run(conn, "store/insert_job_of_delegates", **values, settings=own).scalar_one_or_none()
     if made is not None:
-        documents.copy(conn, caller.id, made)
+        sql.run(conn, "store/copy_documents", source=caller.id, target=made)
         return int(made)
     return int(sql.run(conn, "store/lock_job_of_delegates", caller=caller.id, agent=agent).scalar_one())

@@ -34,11 +34,6 @@ def save(conn: Connection, job_id: int, files: Mapping[str, str]) -> None:
     sql.run_each(conn, "store/insert_job_document", documents)
 
 
-def copy(conn: Connection, from_job: int, to_job: int) -> None:
-    """Let a job read the documents of another job."""
-    sql.run(conn, "store/copy_documents", source=from_job, target=to_job)
-
-
 def listed(conn: Connection, job_id: int) -> Sequence[Any]:
     """Rows (path, characters, lines) of a job's documents, by path."""
     return sql.run(conn, "store/documents", job=job_id).all()

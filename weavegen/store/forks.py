@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weavegen import sql
+from weavegen import config, sql
 from weavegen.database import Connection
 from weavegen.errors import required
 from weavegen.kernel import replay
@@ -151,11 +151,13 @@ def enqueue(
         "name": name or f"fork of trace {cut.trace_id} at {cut.at}",
         "seed": seed,
         "version": version,
+        "enqueued_by": config.load().user,
         # The remaining time of the forks must not change: pauses after the cut do not count for them.
         "paused_seconds": cut.paused_seconds,
     }
     job_id = jobs.insert_job(conn, job)
     sql.run(conn, "store/fork_copy_settings", job=job_id, parent=of_trace["job_id"])
+    sql.run(conn, "store/copy_documents", source=of_trace["job_id"], target=job_id)
     if values:
         jobs.retune(conn, job_id, dict(values))
     rows = [

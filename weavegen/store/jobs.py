@@ -1,6 +1,7 @@
 """Jobs in Postgres: traces enqueued in one transaction; paused, retuned, retried."""
 
 import hashlib
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ from weavegen.store.releases import batches
 from weavegen.store.states import JobState, TraceStatus
 from weavegen.store.traces import job_of
 
+log = logging.getLogger(__name__)
 MAX_FAILED_SCORES = 3
 """The failed score at which a job without any score is paused. It is asked for again after `resume`."""
 TRACES_PER_STATEMENT = 10_000
@@ -199,7 +201,8 @@ def retune(conn: Connection, job_id: int, values: dict[str, Any]) -> Retuned:
     `values`: the settings to change, as in `enqueue`. Within `types`, only the named settings change.
     """
     job = lock_job(conn, job_id)
-    before, values = renamed(current_settings(conn, job_id)), renamed(values, warn=True)
+    current: dict[str, Any] = sql.run(conn, "store/current_settings", job=job_id).scalar_one()
+    before, values = renamed(current), renamed(values, warn=True)
     types = {**before.get("types", {})}
     new_types = values.get("types", {})
     for type, own in new_types.items() if isinstance(new_types, dict) else ():
@@ -210,12 +213,9 @@ def retune(conn: Connection, job_id: int, values: dict[str, Any]) -> Retuned:
         return Retuned(job.revision, before, changed=False)
     revision = job.revision + 1
     sql.run(conn, "store/revise_settings", job=job_id, revision=revision, settings=after)
+    for other in sql.run(conn, "store/jobs_of_delegates", job=job_id).scalars():
+        log.warning("job %d works for this job and keeps its settings: `weavegen retune %d`", other, other)
     return Retuned(revision, after, changed=True)
-
-
-def current_settings(conn: Connection, job_id: int) -> dict[str, Any]:
-    """The newest revision of a job's settings: those that differ from the defaults."""
-    return dict(sql.run(conn, "store/current_settings", job=job_id).scalar_one())
 
 
 def retry(

@@ -140,21 +140,6 @@ def look_again(conn: Connection, channel: int, seconds: float, failure: str | No
     sql.run(conn, "store/look_again", channel=channel, seconds=seconds, failure=failure)
 
 
-def postpone_all(conn: Connection, seconds: float) -> None:
-    """Let the bridge look at no channel for so many seconds, except those that workers hold."""
-    sql.run(conn, "store/postpone_channels", seconds=seconds)
-
-
-def next_outgoing(conn: Connection, channel: int) -> Any:
-    """The first message or reaction of a channel that is to be sent, as a row of next_outgoing.sql, or None."""
-    return sql.run(conn, "store/next_outgoing", channel=channel).one_or_none()
-
-
-def mark_sent(conn: Connection, message: int, discord_id: str | None) -> None:
-    """Record that a message was sent; without an id, that it is a reaction, or that Discord refused it."""
-    sql.run(conn, "store/mark_sent", message=message, discord_id=discord_id)
-
-
 def store_received(
     conn: Connection, channel: int, discord_id: str, author: str, text: str, about: str | None = None
 ) -> None:

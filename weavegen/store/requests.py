@@ -6,6 +6,7 @@ a stale status. The trace's program can't write it: it does not know that it is 
 """
 
 import datetime
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from weavegen.errors import UsageError
 from weavegen.store.states import RequestStatus, TraceStatus
 from weavegen.trace.render import one_line
 
+log = logging.getLogger(__name__)
 S = RequestStatus
 
 SUCCESSORS: dict[RequestStatus, frozenset[RequestStatus]] = {
@@ -109,11 +111,6 @@ def insert(conn: Connection, spec: RequestSpec, user: str) -> int:
     return id
 
 
-def attach(conn: Connection, id: int, trace_id: int) -> None:
-    """Record that this trace works on a request."""
-    sql.run(conn, "store/attach_request", request=id, trace=trace_id)
-
-
 def lock_open(conn: Connection, id: int) -> RequestRow:
     """A request with its current status, locked until the transaction ends. Raises UsageError if it is over."""
     sql.run(conn, "store/lock_request", request=id)
@@ -152,23 +149,36 @@ def follow_traces(conn: Connection, id: int | None = None) -> int:
 
     Statuses that nobody saw in between are recorded too, with the times at which they began.
     """
-    traces = sql.run(conn, "store/requests_to_follow", id=id).all()
-    for trace in traces:
-        row = load(conn, trace.id)
-        if trace.trace != row.trace_id:
-            attach(conn, row.id, trace.trace)
-            set_status(conn, row, S.NOT_STARTED, f"tried again, as trace {trace.trace}")
-            row = load(conn, row.id)
-        now = standing(trace)
-        if now.status == row.status != S.WAITING_FEEDBACK:
-            continue
-        if now.status not in SUCCESSORS[S(row.status)]:
-            starts = row.status == S.NOT_STARTED
-            reason = f"trace {trace.trace} works on it" if starts else "it waits no longer"
-            set_status(conn, row, S.IN_PROGRESS, reason, at=trace.started_at if starts else None)
-            row = load(conn, row.id)
-        set_status(conn, row, now.status, now.reason, at=now.at, result=now.result)
-    return len(traces)
+    changed = 0
+    while traces := sql.run(conn, "store/requests_to_follow", id=id).all():
+        changed += len(traces)
+        if OVER.isdisjoint([_follow(conn, trace) for trace in traces]):  # the trace of one that is over may be retried
+            break
+    return changed
+
+
+def _follow(conn: Connection, trace: Any) -> RequestStatus | None:
+    """Give a request its status. None: this failed, which must not keep the sweeper from all its other work."""
+    try:
+        with conn.transaction():
+            now = standing(trace)
+            row = load(conn, trace.id)
+            if trace.trace != row.trace_id:
+                sql.run(conn, "store/attach_request", request=row.id, trace=trace.trace)
+                set_status(conn, row, S.NOT_STARTED, f"tried again, as trace {trace.trace}")
+                row = load(conn, row.id)
+            if now.status == row.status != S.WAITING_FEEDBACK:
+                return now.status
+            if now.status not in SUCCESSORS[S(row.status)]:
+                starts = row.status == S.NOT_STARTED
+                reason = f"trace {trace.trace} works on it" if starts else "it waits no longer"
+                set_status(conn, row, S.IN_PROGRESS, reason, at=trace.started_at if starts else None)
+                row = load(conn, row.id)
+            set_status(conn, row, now.status, now.reason, at=now.at, result=now.result)
+            return now.status
+    except Exception:
+        log.exception("request %d can't follow trace %d: unexpected error", trace.id, trace.trace)
+        return None
 
 
 def standing(row: Any) -> Standing:

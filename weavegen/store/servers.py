@@ -58,11 +58,6 @@ def failing(conn: Connection, urls: Collection[str]) -> list[ServerHealth]:
     return [server for server in health(conn, urls) if server.failing]
 
 
-def record_answer(conn: Connection, url: str) -> None:
-    """Record that a server answered a request of a step."""
-    sql.run(conn, "store/server_answered", url=url)
-
-
 def record_errors(conn: Connection, url: str, kind: str, errors: int, since_ok: int, error: str, age: float) -> None:
     """Add failed requests to a server. `since_ok`: those after its last answer. `age`: seconds since the last one."""
     sql.run(conn, "store/server_failed", url=url, kind=kind, errors=errors, since_ok=since_ok, error=error, age=age)

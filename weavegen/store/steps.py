@@ -1,6 +1,6 @@
 """The journal: steps that workers claim with a lease, and their results."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,12 +108,6 @@ def overdue(conn: Connection, resend: float, limit: int = 1000) -> list[Message]
     return [Message(*row) for row in sql.run(conn, "store/overdue_steps", resend=resend, never=never, limit=limit)]
 
 
-def tell_waiting(conn: Connection, reasons: Mapping[tuple[int, int], str]) -> None:
-    """Say on running steps, given as (id, claims), why they wait."""
-    ids, claims = [id for id, _ in reasons], [claims for _, claims in reasons]
-    sql.run(conn, "store/steps_wait", ids=ids, claims=claims, failures=list(reasons.values()))
-
-
 def give_back(conn: Connection, workers: Sequence[str] | None = None) -> int:
     """Free the steps of worker processes that are gone; None: of all. Returns how many."""
     gone = None if workers is None else list(workers)
@@ -195,8 +189,3 @@ def last_evaluated(conn: Connection, trace_id: int, step_id: int) -> Executed | 
     """The result of the newest evaluate step of the trace's main subagent before a step; None if there is none."""
     row = sql.run(conn, "store/last_evaluated", trace=trace_id, step=step_id).one_or_none()
     return None if row is None else replay.decode_result("execute", row.result)
-
-
-def forget_results(conn: Connection, trace_id: int, tick: int) -> None:
-    """Empty the results of a finished tick. It is not replayed again, and the typed tables hold the values."""
-    sql.run(conn, "store/forget_results", trace=trace_id, tick=tick, kinds=COPIED)

@@ -5,7 +5,7 @@ from typing import Any
 
 from weavegen import sql
 from weavegen.database import Connection
-from weavegen.kernel.steps import ToolCalled, ToolSaved
+from weavegen.kernel.steps import ToolSaved
 
 
 def save(conn: Connection, trace_id: int, made: ToolSaved) -> int:
@@ -24,11 +24,6 @@ def save(conn: Connection, trace_id: int, made: ToolSaved) -> int:
     identity = {"tool": tool, "version": version, "made_by": trace_id, "searched_by": searched_by, "program": program}
     sql.run(conn, "store/save_tool_version", **identity, **copied)
     return version
-
-
-def count_use(conn: Connection, trace_id: int, use: ToolCalled) -> None:
-    """Record a call of a tool."""
-    sql.run(conn, "store/count_tool_use", trace=trace_id, name=use.name, version=use.version, success=use.success)
 
 
 def rows(conn: Connection, names: Sequence[str] | None = None) -> Sequence[Any]:

@@ -248,14 +248,6 @@ def to_start(conn: Connection, max_active: int, at_most: int = 16) -> list[tuple
     return [(row.id, TickSettings(row.revision, row.paused_seconds)) for row in sorted(rows)]
 
 
-def stuck(conn: Connection) -> Sequence[int]:
-    """Running traces without an open step, which must advance: an advance failed, or the step is done.
-
-    Traces of paused jobs are left out.
-    """
-    return sql.run(conn, "store/stuck_traces").scalars()
-
-
 def cancel_abandoned(conn: Connection) -> None:
     """Cancel delegated traces whose callers no longer wait: these failed, were cancelled, or started over."""
     _void_cancelled(conn, sql.run(conn, "store/cancel_abandoned"))

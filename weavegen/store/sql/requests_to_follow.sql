@@ -1,10 +1,12 @@
 -- Requests whose status differs from what their traces say; locked. A request that is over is included where its
--- trace was retried. Each part of the union has an index, so that a sweep does not read all requests.
+-- trace was retried; one that is open follows its own trace to its end first. Each part of the union has an index, so
+-- that a sweep does not read all requests.
 select r.id, t.id as trace, t.status, s.request ->> 'question' as question, s.ready_at as asked_at, t.started_at,
   t.finished_at, t.returned, t.failure, t.ended_because as because
 from requests r
 join lateral (
-  select * from traces where id = r.trace_id or retry_of = r.trace_id order by id desc limit 1
+  select * from traces
+  where id = r.trace_id or retry_of = r.trace_id and r.status in ('FAILED', 'CANCELED') order by id desc limit 1
 ) t on true
 left join lateral (
   select request, ready_at from steps
