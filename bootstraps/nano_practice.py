@@ -90,7 +90,7 @@ def damaged(lines, faults):
 
 def written():
     """The lines of the file as it was saved last."""
-    with open(FILE) as file:
+    with open(FILE, errors="replace") as file:
         return file.read().split("\n")[:-1]
 
 

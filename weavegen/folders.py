@@ -61,8 +61,8 @@ def let_through(path: Path) -> None:
 
 
 def let_read(folder: Path) -> None:
-    """Let every user read a folder and what is in it: boxes have user ids of their own."""
-    for path in (folder, *folder.rglob("*")):
+    """Let every user read a folder and what is in it, without links: boxes have user ids of their own."""
+    for path in (path for path in (folder, *folder.rglob("*")) if not path.is_symlink()):
         with contextlib.suppress(OSError):
             path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
 

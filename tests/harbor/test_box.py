@@ -37,6 +37,13 @@ def test_root_of_the_image(trial: Trial) -> None:
         assert owner.st_uid not in (0, 1500, os.getuid())
 
 
+def test_home_of_the_image(world: World, tmp_path: Path) -> None:
+    """As in a container, a variable of the image has priority over /etc/passwd."""
+    dockerfile = FILES["environment/Dockerfile"] + "ENV HOME=/opt/tool\n"
+    trial = world.trial(write_task(tmp_path / "task", {"environment/Dockerfile": dockerfile}))
+    assert trial.act("echo $HOME", user="worker").output == "/opt/tool\n"
+
+
 def test_with_the_hosts_network(trial: Trial) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         connect = f"exec 3<>/dev/tcp/127.0.0.1/{server.getsockname()[1]} && echo connected; cat /etc/resolv.conf"
@@ -51,6 +58,8 @@ def test_another_user(trial: Trial) -> None:
     assert "Permission denied" in ran.output
     assert ran.output.endswith("written\n")
     assert "1500\n" in trial.act("id -u", user="1500").output
+    assert trial.act("id -gn", user="worker:games").output == "games\n"
+    assert "no-such-group" in trial.act("true", user="worker:no-such-group").output
     assert "no user 'nobody2'" in trial.act("true", user="nobody2").output
 
 

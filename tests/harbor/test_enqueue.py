@@ -45,6 +45,14 @@ BROKEN: dict[str, tuple[dict[str, str | None], str]] = {
     "step outside": ({"task.toml": "[[steps]]\nname = '../a'"}, "Expected `str` matching"),
     "step without a folder": ({"task.toml": "[[steps]]\nname = 'a'"}, "step a: there is no instruction.md"),
     "two equal steps": ({"task.toml": "[[steps]]\nname = 'a'\n[[steps]]\nname = 'a'"}, "the same name"),
+    "users of steps": (
+        {
+            "task.toml": "[[steps]]\nname = 'a'\n[[steps]]\nname = 'b'\n[steps.agent]\nuser = 'worker'",
+            "steps/a/instruction.md": "a",
+            "steps/b/instruction.md": "b",
+        },
+        "different users or variables",
+    ),
     "reward strategy": ({"task.toml": "multi_step_reward_strategy = 'best'"}, "Invalid enum value"),
     "latin-1 instruction": ({"instruction.md": "caf\udce9"}, "not UTF-8"),
 }
@@ -145,6 +153,34 @@ def test_several_steps(home: Installation, tmp_path: Path) -> None:
     )
     assert [text for (text,) in texts] == ["Write 1 into one.txt", "Write 2 into two.txt"]
     assert rewards(home, run(home, "--harbor", place, "--agent", "nop")) == [0.0]
+
+
+def test_nine_steps(home: Installation, tmp_path: Path) -> None:
+    """The end of the agent's processes before each verification is no death of them."""
+    names = "abcdefghi"
+    files: dict[str, str | None] = {f"steps/{name}/instruction.md": "Do nothing." for name in names}
+    files["task.toml"] = TABLE + "".join(f"[[steps]]\nname = '{name}'\n" for name in names)
+    place = write_task(tmp_path / "nine", {"tests/test.sh": "#!/bin/sh\necho 1 > /logs/verifier/reward.txt\n", **files})
+    assert rewards(home, run(home, "--harbor", place, "--agent", "react", "--seed", "1")) == [1.0]
+
+
+def test_making_the_image_is_no_time_of_the_agent(home: Installation, tmp_path: Path) -> None:
+    changed = {
+        "environment/Dockerfile": FILES["environment/Dockerfile"] + "RUN sleep 25\n",
+        "task.toml": TABLE.replace("[agent]\ntimeout_sec = 60.0", "[agent]\ntimeout_sec = 20.0"),
+    }
+    job = run(
+        home,
+        "--harbor",
+        write_task(tmp_path / "slow-image", changed),
+        "--agent",
+        "weave",
+        "--ticks",
+        "1",
+        "--seed",
+        "1",
+    )
+    assert home.sql("select ended_because from traces where job_id = :job", job=job) in ([("ticks",)], [("returned",)])
 
 
 def test_image_that_can_not_be_made(home: Installation, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ FORGERIES = {
     "pyproject.toml at the root": "printf '[tool.pytest.ini_options]\\naddopts = \"--co\"\\n' > /pyproject.toml",
     "tox.ini at the root": "printf '[pytest]\\naddopts = --co\\n' > /tox.ini",
     "setup.cfg at the root": "printf '[tool:pytest]\\naddopts = --co\\n' > /setup.cfg",
+    "hidden settings at the root": "printf '[pytest]\\naddopts = --co\\n' | tee /.pytest.ini > /pytest.ini",
+    "pytest.toml at the root": "printf '[pytest]\\naddopts = [\"--co\"]\\n' | tee /.pytest.toml > /pytest.toml",
     "another pytest": "printf '#!/bin/sh\\nexit 0\\n' > /usr/bin/pytest",
     "pytest earlier in PATH": "printf '#!/bin/sh\\nexit 0\\n' > /usr/local/bin/pytest; chmod +x /usr/local/bin/pytest",
     "pytest in sbin": "printf '#!/bin/sh\\nexit 0\\n' > /usr/local/sbin/pytest; chmod +x /usr/local/sbin/pytest",
@@ -51,6 +53,33 @@ FORGERIES = {
     "compiled modules": "cd /usr/lib/python3.11; echo 'import os; os._exit(0)' > /tmp/p.py; "
     "python3 -c \"import py_compile; py_compile.compile('/tmp/p.py', '__pycache__/pathlib.cpython-311.pyc', "
     'invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)"',
+    "standard modules as an archive": "python3 -c \"import zipfile; zipfile.ZipFile('/usr/lib/python311.zip', 'w')"
+    ".writestr('pathlib.py', 'import os; os._exit(0)')\"",
+    "a package before a module": "d=/usr/lib/python3/dist-packages/_pytest/main; mkdir $d; "
+    "echo 'import os; os._exit(0)' > $d/__init__.py",
+    "packages by a link": "mkdir -p /evil/pluggy; echo 'import os; os._exit(0)' > /evil/pluggy/__init__.py; "
+    "rm -rf /usr/local/lib/python3.11/dist-packages; mkdir -p /usr/local/lib/python3.11; "
+    "ln -s /evil /usr/local/lib/python3.11/dist-packages",
+    "packages of the user by a link": "mkdir -p /evil/pluggy /root/.local/lib/python3.11; "
+    "echo 'import os; os._exit(0)' > /evil/pluggy/__init__.py; ln -s /evil /root/.local/lib/python3.11/site-packages",
+    "compiled modules by a link": "mkdir /evil; echo 'import os; os._exit(0)' > /tmp/p.py; "
+    "python3 -c \"import py_compile; py_compile.compile('/tmp/p.py', '/evil/pathlib.cpython-311.pyc', "
+    'invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)"; '
+    "rm -rf /usr/lib/python3.11/__pycache__; ln -s /evil /usr/lib/python3.11/__pycache__",
+    "a plugin by a link": "d=/usr/local/lib/python3.11/dist-packages; mkdir -p $d/evil-1.0.dist-info; "
+    "echo 'import os; os._exit(0)' > $d/evil.py; printf '[pytest11]\\nevil = evil\\n' > /evil; "
+    "ln -s /evil $d/evil-1.0.dist-info/entry_points.txt; "
+    "printf 'Metadata-Version: 2.1\\nName: evil\\nVersion: 1.0\\n' > $d/evil-1.0.dist-info/METADATA",
+    "a plugin as a fifo": "d=/usr/local/lib/python3.11/dist-packages/evil-1.0.dist-info; mkdir -p $d; "
+    "mkfifo $d/entry_points.txt",
+    "a large plugin": "d=/usr/local/lib/python3.11/dist-packages/evil-1.0.dist-info; mkdir -p $d; "
+    "truncate -s 150M $d/entry_points.txt",
+    "all programs by a link": "mkdir -p /work/u/local/bin; printf '#!/bin/sh\\nexit 0\\n' > /work/u/local/bin/pytest; "
+    "chmod +x /work/u/local/bin/pytest; "
+    "python3 -c \"import os, shutil; shutil.rmtree('/usr', ignore_errors=True); os.symlink('work/u', '/usr')\"",
+    "many folders in one another": "python3 -c \"import os\nfor _ in range(1200): os.mkdir('d'); os.chdir('d')\n"
+    "open('x.pth', 'w')\"",
+    "a name that is no text": "cd /usr/lib/python3/dist-packages; touch $(printf 'evil\\377.pth')",
     "a pytest plugin": "d=/usr/local/lib/python3.11/dist-packages; mkdir -p $d/evil-1.0.dist-info; "
     "echo 'import os; os._exit(0)' > $d/evil.py; printf '[pytest11]\\nevil = evil\\n' > $d/evil-1.0.dist-info/entry_points.txt; "
     "printf 'Metadata-Version: 2.1\\nName: evil\\nVersion: 1.0\\n' > $d/evil-1.0.dist-info/METADATA",
@@ -81,6 +110,72 @@ HONEST = {
     "with settings and a moved folder": "echo set > /etc/mine.conf; mv data data2; python3 -c 'print(6 * 7)' > answer.txt",
     "after changes of programs": "rm /usr/bin/perl; echo 42 > answer.txt",
 }
+
+
+MODULES = {
+    "a module": "echo 'import os; os._exit(0)' > argparse.py",
+    "a package": "mkdir argparse; echo 'import os; os._exit(0)' > argparse/__init__.py",
+    "a module of pytest's": "echo 'import os; os._exit(0)' > iniconfig.py",
+    "a folder by a link": "mkdir /w; echo 'import os; os._exit(0)' > /w/argparse.py; cd /; mv /work /work2; ln -s /w /work",
+}
+"""Forgeries where the tests are started by `python3 -m pytest`, which finds modules in its working folder."""
+TESTS_IN_PLACE = """#!/bin/sh
+reward=0
+python3 -m pytest /tests/test_outputs.py && reward=1
+echo $reward > /logs/verifier/reward.txt
+"""
+
+
+def test_alternatives_by_a_link(world: World, tmp_path: Path) -> None:
+    script = "#!/bin/sh\nawk 'BEGIN {print 0}' > /logs/verifier/reward.txt\n"
+    trial = world.trial(write_task(tmp_path / "task", {"tests/test.sh": script}))
+    trial.act(
+        "cp -a /etc/alternatives /e; printf '#!/bin/sh\\necho 1' > /forged; chmod +x /forged; "
+        "ln -sf /forged /e/awk; rm -rf /etc/alternatives; ln -s /e /etc/alternatives; awk"
+    )
+    verdict = trial.verify()
+    assert verdict.rewards in (None, {"reward": 0.0}), verdict
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_forgery_in_the_working_folder(name: str, world: World, tmp_path: Path) -> None:
+    trial = world.trial(write_task(tmp_path / "task", {"tests/test.sh": TESTS_IN_PLACE}))
+    trial.act(MODULES[name])
+    verdict = trial.verify()
+    assert verdict.rewards in (None, {"reward": 0.0}), verdict
+
+
+def test_modules_of_the_agent_s_own_stay(world: World, tmp_path: Path) -> None:
+    test = "import utils\n\n\ndef test_answer():\n    assert utils.answer() == 42\n"
+    files = {"tests/test.sh": TESTS_IN_PLACE, "tests/test_outputs.py": test}
+    trial = world.trial(write_task(tmp_path / "task", files))
+    trial.act("mkdir json; echo '{}' > json/a.json; echo 'def answer(): return 42' > utils.py")
+    verdict = trial.verify()
+    assert (verdict.rewards, verdict.changed) == ({"reward": 1.0}, ()), verdict
+
+
+def test_links_of_a_task_are_not_followed(world: World, tmp_path: Path) -> None:
+    """Modes of the host's files stay, whatever links a task has in its folders."""
+    outside = tmp_path / "outside"
+    outside.write_text("#!/bin/sh\n")
+    outside.chmod(0o600)
+    place = write_task(tmp_path / "task")
+    for name in ("environment/x", "tests/x", "solution/x"):
+        (place / name).symlink_to(outside)
+    (place / "solution" / "solve.sh").unlink()
+    (place / "solution" / "solve.sh").symlink_to(outside)
+    trial = world.trial(place)
+    trial.verifier.solve(trial.changes)
+    trial.verify()
+    assert outside.stat().st_mode & 0o777 == 0o600
+
+
+def test_hidden_names_are_text(world: World, tmp_path: Path) -> None:
+    trial = world.trial(write_task(tmp_path / "task"))
+    trial.act("echo 42 > answer.txt; touch $(printf '/evil\\377.pth')")
+    verdict = trial.verify()
+    assert verdict.rewards == {"reward": 1.0}
+    assert verdict.changed == ("/evil\ufffd.pth",)
 
 
 @pytest.mark.parametrize("name", FORGERIES)
@@ -124,6 +219,9 @@ def test_solution(world: World, tmp_path: Path) -> None:
         ("test -e /work/answer.txt || echo 1 > /logs/verifier/reward.txt", None, "agent"),
         ("echo 'curl: (6) Could not resolve host: example.test'", None, "infrastructure"),
         ("sleep 30", None, "task"),
+        ("rm -rf /logs", None, "task"),
+        (f"echo '{{\"a\": 1{'0' * 400}}}' > /logs/verifier/reward.json", None, "task"),
+        ("echo '{\"a\\u0000\\ud800\": 1}' > /logs/verifier/reward.json", {"a\\x00\\ud800": 1.0}, None),
     ],
 )
 def test_rewards(
@@ -134,3 +232,9 @@ def test_rewards(
     trial.act("echo 41 > answer.txt")
     verdict = trial.verify()
     assert (verdict.rewards, verdict.cause) == (rewards, cause), verdict
+
+
+def test_output_of_the_tests_is_text(world: World, tmp_path: Path) -> None:
+    script = "#!/bin/sh\nprintf 'a\\000b\\377'; echo 1 > /logs/verifier/reward.txt\n"
+    trial = world.trial(write_task(tmp_path / "task", {"tests/test.sh": script}))
+    assert trial.verify().output == "a\ufffdb\ufffd"

@@ -15,20 +15,23 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from tests.support.waiting import until
 from weavegen import config as configuration
 from weavegen.config import Config
+from weavegen.engine import execution
 from weavegen.errors import EnvironmentFailure, ModelError, TransientError, UsageError
-from weavegen.kernel.steps import Execute, Executed, Writes
+from weavegen.kernel.steps import Execute, Executed, Failure, Writes
 from weavegen.sandbox import packages
 from weavegen.sandbox.bubblewrap import Bubblewrap
 from weavegen.sandbox.client_session import Ask, BlockBrief, CompleteRequest, undecided
 from weavegen.sandbox.environment import Environment, dry_run, log_path, remove, running
 from weavegen.sandbox.providers import Box, Handle, Limits
+from weavegen.store import traces
 from weavegen.trace.blocks import BlockType
 
 QUICK = Limits(seconds=1.0, grace=1.0)
@@ -44,6 +47,29 @@ def config() -> Iterator[Config]:
     with tempfile.TemporaryDirectory(prefix="weavegen-test-") as home:
         Path(home).chmod(0o711)
         yield configuration.load({"WEAVEGEN_HOME": home})
+
+
+def test_steps_that_ran_out_of_time_are_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they did before stayed in the process; only those that killed it are left out."""
+    late = Failure(type="TimeLimit", message="", traceback="", stage="process")
+    past = [
+        (1, Execute(op="call", source="{}"), Executed(error=late), None),
+        (2, Execute(op="call", source="{}"), execution.lost("it was killed"), None),
+        (3, Execute(op="call", source="{}"), Executed(), None),
+    ]
+    again: list[int] = []
+
+    def run_in(environment: object, id: int, step: Execute, until: object = None) -> Executed:
+        again.append(id)
+        return past[id - 1][2]
+
+    trace = object.__new__(execution.Execution)
+    trace.trace_id = 1
+    monkeypatch.setattr(trace, "run_in", run_in)
+    monkeypatch.setattr(execution, "single", lambda: SimpleNamespace(connect=contextlib.nullcontext))
+    monkeypatch.setattr(traces, "event", lambda *_: None)
+    trace.rebuild(cast("Environment", None), past, None)
+    assert again == [1, 3]
 
 
 Start = Callable[..., Environment]

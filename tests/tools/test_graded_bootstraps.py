@@ -34,6 +34,18 @@ def test_the_first_tick_runs_and_equal_seeds_give_equal_tasks(file: str) -> None
     assert shown[0] == shown[1] != shown[2]
 
 
+def test_a_file_that_is_no_text_is_wrong() -> None:
+    """A grader that fails would leave the reward out."""
+    if shutil.which("nano") is None:
+        pytest.skip("nano is not installed")
+    with live_task("nano_practice.py", text="ferry") as task:
+        task.act("open(FILE, 'wb').write(b'\\xff\\xfe\\n')")
+        assert task.graded() == {"file_is_equal": False}
+        assert "Differences" in task.views()
+        task.act("open(FILE, 'w').write('\\n'.join(target) + '\\n')")
+        assert task.graded() == {"file_is_equal": True}
+
+
 @pytest.mark.parametrize(
     ("file", "params", "complaint"),
     [

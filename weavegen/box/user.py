@@ -1,8 +1,8 @@
 """How the programs of a box begin: what they are told, what they inherit, and as which user of an image they run."""
 
+import grp
 import os
 import pwd
-from contextlib import suppress
 from json import loads
 from typing import Any
 
@@ -22,19 +22,24 @@ def begin(descriptor: int, kept: str) -> dict[str, Any]:
 
 
 def become(user: str) -> None:
-    """Take the ids of a user of /etc/passwd, or of a number, and its HOME. Empty: stay root. Raises LookupError."""
-    identity, _, group = user.partition(":")
-    entry = None
-    with suppress(KeyError):
-        entry = pwd.getpwuid(int(identity or "0")) if (identity or "0").isdecimal() else pwd.getpwnam(identity)
-    if entry is None and not (identity or "0").isdecimal():
-        raise LookupError(f"the image has no user {identity!r}")
-    number = int(identity or "0") if entry is None else entry.pw_uid
-    own_group = number if entry is None else entry.pw_gid
-    os.environ["HOME"] = "/root" if entry is None and number == 0 else entry.pw_dir if entry else "/"
-    if entry is not None:
-        os.initgroups(entry.pw_name, own_group)
-    group_number = int(group) if group.isdecimal() else own_group
+    """Take the ids of a user of /etc/passwd, or of a number, and its HOME where the image sets none.
+
+    Empty: stay root. Raises LookupError.
+    """
+    name, _, group = user.partition(":")
+    name = name or "0"
+    try:
+        entry = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
+        number, group_number, home = entry.pw_uid, entry.pw_gid, entry.pw_dir
+        os.initgroups(entry.pw_name, group_number)
+    except KeyError:
+        if not name.isdecimal():
+            raise LookupError(f"the image has no user {name!r}") from None
+        number = group_number = int(name)
+        home = "/" if number else "/root"
+    os.environ.setdefault("HOME", home)
+    if group:
+        group_number = int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
     os.setresgid(group_number, group_number, group_number)
     if number:
         os.setresuid(number, number, number)

@@ -259,8 +259,9 @@ class Execution:
                 return environment
             if host is not None:
                 environments.closed(conn, trace_id)
-            deaths = int(sql.run(conn, "store/environment_deaths", trace=trace_id).scalar_one())
             past = steps.executed(conn, trace_id)
+            deaths = int(sql.run(conn, "store/environment_deaths", trace=trace_id).scalar_one())
+            deaths -= sum(step.op == "verify" for _, step, *_ in past)  # each of these stopped one
         cause = last_kill_reason(config, trace_id)
         if deaths > MAX_DEATHS:
             died = f"the environment process died {deaths} times"
@@ -285,6 +286,8 @@ class Execution:
         self.rebuild(environment, past, cause)
         with single().connect() as conn:
             environments.opened(conn, trace_id, config.host, environment.handle.pid, config.sandbox)
+            if spec.harbor is not None and not past:  # that its image had to be made is no time of the agent
+                sql.run(conn, "store/give_back_time", step=self.claim.id)
             if config.sandbox == "none":
                 traces.event(conn, trace_id, "not isolated", "its code runs as the user who started the worker")
         return environment
@@ -378,7 +381,8 @@ class Execution:
         """
         divergent = []
         for id, step, result, claimed_at in past:
-            killed = result.error is not None and result.error.stage == "process"
+            # A step that only ran out of time has the stage "process" too, and what it did stayed.
+            killed = result.error is not None and result.error.type == "EnvironmentFailure"
             if killed or step.op in ("trial", "try", "verify"):  # they leave nothing behind
                 continue
             if self.in_box(step) and self.spec.network == "host":  # what it did may be outside the box

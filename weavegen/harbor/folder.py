@@ -189,6 +189,8 @@ def checked(folder: Path, file: File) -> HarborTask:
     if len({step.name for step in file.steps}) < len(file.steps):
         raise UsageError("two of its steps have the same name")
     steps = tuple(checked_step(folder, file, step) for step in file.steps or [StepTable(name="")])
+    if any((step.agent.user, step.agent.environ) != (steps[0].agent.user, steps[0].agent.environ) for step in steps):
+        raise UsageError("its steps have different users or variables for the agent, which is not supported")
     described = {"name": file.task.name, "description": file.task.description, "keywords": file.task.keywords}
     return HarborTask(
         name=folder.resolve().name,

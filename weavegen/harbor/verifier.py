@@ -5,6 +5,7 @@ The agent's processes do not run meanwhile, the tests come from the database, an
 zero: it is not evaluated, with the cause.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -16,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from weavegen import folders
+from weavegen.box.plain import clean
 from weavegen.config import Config
 from weavegen.harbor.folder import step_folder, unpack
 from weavegen.kernel.harbor import HarborStep, HarborTask, Phase
@@ -150,7 +152,10 @@ class Verifier:
             guard.mkdir(mode=0o755)
             os.chown(guard, userns.owner(0), userns.owner(0))
             path = root.environ["PATH"]
-            found = programs.guard(root.store, self.image.layers, agent, guard, path, root.workdir)
+            try:
+                found = programs.guard(root.store, self.image.layers, agent, guard, path, root.workdir)
+            except OSError as error:  # the agent's files may be the reason: `explain` finds out
+                return Verdict(None, None, str(error), "", (), 0.0)
             hidden = found.changed
             layers = f"{userns.STAGE}/guard:{root.layers}"
             root = replace(root, folders={"agent": agent, "guard": guard}, layers=layers, programs=found.programs)
@@ -217,9 +222,11 @@ class Verifier:
 
 
 def make_runnable(folder: Path, script: str) -> None:
-    """Let any user of the image read a folder and run a script in it."""
+    """Let any user of the image read a folder and run a script in it. No link out of the folder is followed."""
     folders.let_read(folder)
-    (folder / script).chmod(0o755)
+    path = (folder / script).resolve()
+    if path.is_file() and path.is_relative_to(folder.resolve()):
+        path.chmod(0o755)
 
 
 def give_to_namespace(*folders: Path) -> None:
@@ -240,7 +247,7 @@ def read_rewards(upper: Path) -> dict[str, float]:
             raise Invalid("reward.json is not JSON") from None
         if not isinstance(value, dict) or not value:
             raise Invalid("reward.json is no object with numbers")
-        return {str(name)[:200]: checked_number("reward.json", number) for name, number in value.items()}
+        return {clean(name, 200): checked_number("reward.json", number) for name, number in value.items()}
     if (text := read_file(upper, "reward.txt")) is None:
         raise Invalid("the tests wrote neither reward.json nor reward.txt")
     try:
@@ -250,19 +257,20 @@ def read_rewards(upper: Path) -> dict[str, float]:
 
 
 def checked_number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise Invalid(f"{name} has {value!r:.40}, which is no finite number")
-    return float(value)
+    with contextlib.suppress(OverflowError):  # of an integer that is too large
+        if not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value):
+            return float(value)
+    raise Invalid(f"{name} has {value!r:.40}, which is no finite number")
 
 
 def read_file(upper: Path, name: str) -> str | None:
     """A file of /logs/verifier; None if it is missing. Raises Invalid."""
     folder = upper
-    for part in ("logs", "verifier"):
-        folder = folder / part
-        if not stat.S_ISDIR(folder.lstat().st_mode):
-            raise Invalid(f"/logs/verifier is no folder any more: {part} was replaced")
     try:
+        for part in ("logs", "verifier"):
+            folder = folder / part
+            if not stat.S_ISDIR(folder.lstat().st_mode):
+                raise Invalid(f"/logs/verifier is no folder any more: {part} was replaced")
         descriptor = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None

@@ -22,8 +22,6 @@ DELEGATES = ("research",)  # agents that an action may delegate to
 MAX_ITEMS = 64  # views, titles, assertions, subagents; evaluations of each kind
 MAX_QUESTIONS = 16  # about a block that an action has the model write
 MAX_TIME_BUDGET = 1e9  # minutes
-
-
 EVALUATED = Execute(op="evaluate")  # the operation whose results a trial may have
 
 

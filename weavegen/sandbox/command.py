@@ -105,5 +105,5 @@ def run(
         finally:
             box.kill()
         output.seek(max(output.seek(0, os.SEEK_END) - 4 * SHOWN_CHARS, 0))
-        text = output.read().decode(errors="replace")[-SHOWN_CHARS:]
+        text = output.read().decode(errors="replace").replace("\0", "\ufffd")[-SHOWN_CHARS:]  # no NUL in the database
     return Ran(text, box.killed_for() or ended, time.monotonic() - began)

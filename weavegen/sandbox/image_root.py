@@ -8,7 +8,6 @@ mounted beside the image, with libraries of its own, so that the image may have 
 import contextlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -118,8 +117,8 @@ def remove(folder: Path) -> None:
     """Delete a folder whose files may belong to any id of the user namespaces."""
     if not folder.exists():
         return
-    if os.getuid() == 0:
-        shutil.rmtree(folder, ignore_errors=True)
+    if os.getuid() == 0:  # shutil.rmtree fails where folders are nested deep
+        subprocess.run(["rm", "-rf", "--", folder], stderr=subprocess.DEVNULL)
         return
     with contextlib.suppress(OSError):
         place = f"{userns.STAGE}/folder"

@@ -32,16 +32,26 @@ SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 """Folders of programs and libraries. The folders in the image's PATH are others."""
 LOADED = re.compile(
     r"etc/(ld\.so\.[^/]*|ld\.so\.conf\.d/.*|nsswitch\.conf|profile|profile\.d/.*|bash\.bashrc|environment|zsh/.*"
-    r"|python[\d.]*/.*|alternatives/.*|pam\.d/.*|security/.*)\Z|(pytest\.ini|tox\.ini|setup\.cfg|pyproject\.toml|conftest\.py|setup\.py)\Z"
+    r"|python[\d.]*/.*|alternatives/.*|pam\.d/.*|security/.*)\Z"
+    r"|(\.?pytest\.(ini|toml)|tox\.ini|setup\.cfg|pyproject\.toml|conftest\.py|setup\.py)\Z"
 )
 """Other files that programs read when they start, relative to the root: they are those of the image."""
-HOOKS = re.compile(r".*\.(pth|egg-link)\Z|(sitecustomize|usercustomize|conftest)\.py\Z|glibc-hwcaps\Z")
+HOOKS = re.compile(
+    r".*\.(pth|egg-link)\Z|(sitecustomize|usercustomize|conftest)\.py\Z|glibc-hwcaps\Z|python3\d+\.zip\Z"
+)
 """Names of files that are run, or libraries that are loaded, without being asked for."""
 PACKAGES = re.compile(r"(site|dist)-packages\Z|python3\.\d+\Z|lib-dynload\Z")
 """Names of folders in which Python finds modules."""
-RUNNERS = frozenset({"pytest", "_pytest", "pluggy", "py", "unittest", "sitecustomize", "usercustomize"})
-"""Modules that run tests: Python finds them in its working folder first."""
+RUNNERS = sys.stdlib_module_names | {
+    "pytest", "_pytest", "pluggy", "py", "iniconfig", "packaging", "exceptiongroup", "tomli", "pygments", "attr",
+    "sitecustomize", "usercustomize",
+}  # fmt: skip
+"""Modules that run tests, and which these import: `python -m pytest` finds them in its working folder first. Not all
+modules of the image, so that the agent's own, such as utils.py, stay."""
+MODULES = (".py", ".pyc", ".so")
 MAX_SHOWN = 20
+MAX_ENTRY_POINTS = 2**20  # bytes of a file of entry points
+SECONDS = 600  # for all files of an agent
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,11 @@ def guard(layers: Path, names: str, agent: Path, folder: Path, path: str, workdi
     """
     folders = {"layers": str(layers), "agent": str(agent), "guard": str(folder)}
     launch = json.dumps({"folders": folders, "names": names.split(":"), "path": path.split(":"), "workdir": workdir})
-    done = subprocess.run([sys.executable, "-ISs", __file__, launch], capture_output=True, text=True)
+    command = [sys.executable, "-ISs", __file__, launch]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        raise OSError(f"the agent's changes can't be read in {SECONDS} seconds") from None
     if done.returncode != 0:
         raise OSError(f"the agent's changes can't be read: {done.stderr.strip()[-300:]}")
     found = json.loads(done.stdout)
@@ -129,23 +143,28 @@ class Guard:
 
     def check(self, path: str, place: Path) -> bool:
         """Hide or restore a file of the agent, where that is to be. Returns whether it stays as it is."""
-        status, original = place.lstat(), self.image(path)
-        is_folder = stat.S_ISDIR(status.st_mode)
-        in_programs = any(path.startswith(f"{folder}/") for folder in self.programs)
-        if original is not None and (in_programs or LOADED.match(path)):
+        try:
+            status, original = place.lstat(), self.image(path)
+        except OSError:  # the path is too long for programs too
+            return False
+        is_folder, is_link = stat.S_ISDIR(status.st_mode), stat.S_ISLNK(status.st_mode)
+        in_programs = any(f"{path}/".startswith(f"{folder}/") for folder in self.programs)
+        loaded = any(LOADED.match(name) for name in (path, f"{path}/"))  # a file, or a folder of them
+        loaded = loaded or (is_link and f"{self.workdir}/".startswith(f"{path}/"))
+        if original is not None and (in_programs or loaded):
             if is_folder and original.is_dir() and not original.is_symlink():
                 return True  # merged: what is in it is looked at by itself
             self.note(path)
             if not in_programs:  # there, the image's files come first anyway
                 self.restore(path)
             return False
-        if is_whiteout(status) or not (LOADED.match(path) or self.takes_over(path, place, in_programs)):
+        if is_whiteout(status) or not (loaded or self.takes_over(path, place, status, in_programs)):
             return True
         self.note(path)
         self.hide(path)
         return False
 
-    def takes_over(self, path: str, place: Path, in_programs: bool) -> bool:
+    def takes_over(self, path: str, place: Path, status: os.stat_result, in_programs: bool) -> bool:
         """Whether a new file would be run unasked, or in place of something of the image."""
         folder, _, name = path.rpartition("/")
         above = folder.rpartition("/")[2]
@@ -153,18 +172,22 @@ class Guard:
             return True
         if in_programs and above == "__pycache__":
             return True
+        if stat.S_ISLNK(status.st_mode) and (name == "__pycache__" or PACKAGES.match(name)):
+            return True  # what it leads to is not known by its name
         if PACKAGES.match(above) and (module_name(name) in self.modules):
             return True
-        if folder == self.workdir and module_name(name) in RUNNERS:
-            return True
-        if name == "entry_points.txt" and not place.is_symlink():
-            with contextlib.suppress(OSError):
-                return "pytest11" in place.read_text(errors="replace")
+        if is_module(place) and (in_programs or folder == self.workdir):
+            others = {module_name(other) for other in self.names(folder) if other.endswith(MODULES) or "." not in other}
+            if module_name(name) in (others if in_programs else RUNNERS):
+                return True
+        if name == "entry_points.txt":
+            readable = stat.S_ISREG(status.st_mode) and status.st_size <= MAX_ENTRY_POINTS
+            return not readable or "pytest11" in place.read_text(errors="replace")
         return folder in self.path and name in self.commands
 
     def note(self, path: str) -> None:
         if len(self.changed) < MAX_SHOWN:
-            self.changed.append(f"/{path}")
+            self.changed.append("/" + os.fsencode(path).decode(errors="replace"))
 
     def make_parents(self, path: str) -> None:
         if parent := os.path.dirname(path):
@@ -207,6 +230,11 @@ def is_whiteout(status: os.stat_result) -> bool:
     return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
 
 
+def is_module(place: Path) -> bool:
+    """Whether Python can import a file: a module, a folder with `__init__`, or a link, which may lead to either."""
+    return place.is_symlink() or (any(place.glob("__init__.*")) if place.is_dir() else place.name.endswith(MODULES))
+
+
 def module_name(name: str) -> str:
     """The module that a file or folder is, as far as the names say it."""
     return name.partition(".")[0]
@@ -220,6 +248,7 @@ def may_lead_to_modules(place: str, name: str) -> bool:
 
 
 def main(text: str) -> None:
+    sys.setrecursionlimit(20_000)  # the agent may nest folders as deep as a path can be long
     launch = json.loads(text)
     userns.begin(launch["folders"])
     found = Guard(launch["names"], launch["path"], launch["workdir"])

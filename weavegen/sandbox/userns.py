@@ -100,8 +100,9 @@ def launch(
         names = layers.split(":")
         mount_overlay("", names)
         names.sort(key=lambda name: name.startswith(f"{STAGE}/agent"))  # the image's first; it keeps their order
-        for folder in programs:
-            if found := [name + folder for name in names if os.path.isdir(name + folder)]:
+        for folder in programs:  # where an agent put a link in place of a folder, it would lead out of the layer
+            own = [name for name in names if os.path.realpath(name + folder) == os.path.realpath(name) + folder]
+            if found := [name + folder for name in own if os.path.isdir(name + folder)]:
                 mount_overlay(folder, found)
     os.chdir("/")
     for name, value in limits.items():

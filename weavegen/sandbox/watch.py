@@ -31,6 +31,7 @@ FEW_SOCKETS = 8
 """Up to this number, the buffers of a box's sockets are not looked at: that takes 2 ms of processor time a box."""
 CLOCK_TICK = os.sysconf("SC_CLK_TCK")
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+MAX_PATH_BYTES = 4096  # PATH_MAX of Linux, with the NUL at the end
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,11 @@ class Watch:
         processes = process_table() if living else {}
         children = by_parent(processes)
         for path, state in living:
-            reason = self.exceeded_limit(path, state, members(state.handle, processes, children))
+            try:
+                reason = self.exceeded_limit(path, state, members(state.handle, processes, children))
+            except Exception:  # the other boxes must be checked whatever one does
+                log.exception("%s can't be checked", path.stem)
+                continue
             if reason is not None and state.handle.alive():
                 log.warning("%s is killed: %s", path.stem, reason)
                 path.with_suffix(".why").write_text(reason)
@@ -130,12 +135,14 @@ class Watch:
         if threads > limits.processes + 8:
             return f"it has {threads} processes and threads, {limits.processes} are allowed"
         used, inodes = files(handle)
+        written, entries = disk_usage(state.changes, limits) if state.changes else (0, 0)
+        inodes += entries
         if inodes > limits.inodes:
             return f"it has {inodes:,} files and folders, {limits.inodes:,} are allowed"
         if (open_sockets := sockets(handle)) > limits.sockets:
             return f"it has {open_sockets} open sockets, {limits.sockets} are allowed"
         queued = queued_bytes(handle) if open_sockets > FEW_SOCKETS else 0
-        if state.changes and disk_usage(state.changes, limits.disk) > limits.disk:
+        if written > limits.disk:
             return f"it has written more than {limits.disk >> 20:,} MB to its disk"
         if groups.limits_memory(handle.groups, limits) and queued <= limits.memory:
             return None
@@ -273,16 +280,25 @@ def files(handle: Handle) -> tuple[int, int]:
     return used, inodes
 
 
-def disk_usage(folder: str, limit: int) -> int:
-    """Bytes on the disk of the files in a folder, counted until they are more than `limit`."""
-    used = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                used += os.lstat(os.path.join(place, name)).st_blocks * 512
-        if used > limit:
-            break
-    return used
+def disk_usage(folder: str, limits: Limits) -> tuple[int, int]:
+    """Bytes on the disk of the files in a folder, and how many files and folders, counted until one is over its limit.
+
+    What has too long a path to be looked at counts as more than allowed.
+    """
+    used, entries, waiting = 0, 0, [os.fsencode(folder)]
+    while waiting and used <= limits.disk and entries <= limits.inodes:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as found:
+            for entry in found:
+                entries += 1
+                if len(entry.path) >= MAX_PATH_BYTES:
+                    used = limits.disk + 1
+                elif entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                else:
+                    with contextlib.suppress(OSError):  # it was removed meanwhile
+                        status = entry.stat(follow_symlinks=False)
+                        used += status.st_blocks * 512 // max(status.st_nlink, 1)  # a file with two names counts once
+    return used, entries
 
 
 def sockets(handle: Handle) -> int:
