@@ -118,9 +118,8 @@ class TraceCheck:
         undecided = (tick == row.tick and not a.yes + a.no for (tick, _), a in self.options.items())
         if block.label is None and (row.undecided or (row.candidate_id is None and any(undecided))):
             return
-        answer = self.options.get((row.tick, row.question))
-        if row.yes is not None:
-            answer = YesNo(yes=row.yes, no=row.no)
+        given = None if row.yes is None else YesNo(yes=row.yes, no=row.no)
+        answer = given or self.options.get((row.tick, row.question))
         if answer is None or block.label is None:
             self.add("labels", place, "it has no label, or its question was never asked")
             return

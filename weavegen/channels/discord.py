@@ -85,8 +85,7 @@ class Discord:
         }
         if about is not None:
             body["message_reference"] = {"message_id": about, "fail_if_not_exists": False}
-        answer = self._call("POST", f"/channels/{channel}/messages", body)
-        return self._decode(answer, Posted).id
+        return self._decode(self._call("POST", f"/channels/{channel}/messages", body), Posted).id
 
     def react(self, channel: str, message: str, emoji: str) -> None:
         name = urllib.parse.quote(emoji, safe="")

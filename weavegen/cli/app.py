@@ -171,10 +171,8 @@ def main() -> NoReturn:
             code = app(standalone_mode=False)
         finally:
             flush()
-    except UsageError as error:
-        fail(str(error))
     except WeavegenError as error:
-        fail(str(error), 1)
+        fail(str(error), 2 if isinstance(error, UsageError) else 1)
     except typer.Abort:
         fail("stopped", 130)
     except typer.Exit as stop:

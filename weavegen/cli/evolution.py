@@ -77,15 +77,11 @@ def evolution(
 
 def ancestors(rows: Sequence[Any], number: int) -> list[Any]:
     """All direct and indirect parents of a program, the newest first."""
-    by_number = {row.number: row for row in rows}
-    numbers: set[int] = set()
-    waiting = [number]
-    while waiting:
-        for parent in by_number[waiting.pop()].parents:
-            if parent not in numbers and parent in by_number:
-                numbers.add(parent)
-                waiting.append(parent)
-    return [by_number[number] for number in sorted(numbers, reverse=True)]
+    line = {number}
+    for row in reversed(rows):  # ordered by number: children come before their parents
+        if row.number in line:
+            line.update(row.parents)
+    return [row for row in reversed(rows) if row.number in line and row.number != number]
 
 
 def program(row: Any) -> dict[str, Any]:

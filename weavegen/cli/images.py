@@ -1,13 +1,13 @@
 """The commands images: root file systems of Harbor tasks, made ahead, listed and removed."""
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from rich.console import RenderableType
 
 from weavegen import config as configuration
 from weavegen.cli import display
@@ -47,12 +47,8 @@ def list_images() -> Result:
         for one in made(config)
     ]  # fmt: skip
     used = disk(config) if rows else 0
-
-    def shown() -> Iterator[Any]:
-        yield display.table(rows)
-        yield f"{len(rows)} images, {used / 1e9:.2f} GB on the disk\n"
-
-    return Result({"images": rows, "disk_bytes": used}, shown())
+    shown: list[RenderableType] = [display.table(rows), f"{len(rows)} images, {used / 1e9:.2f} GB on the disk\n"]
+    return Result({"images": rows, "disk_bytes": used}, shown)
 
 
 @command(group=images)

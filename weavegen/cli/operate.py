@@ -206,8 +206,7 @@ def run(program: str, *arguments: str, **environ: str) -> None:
     try:
         place = str(postgres.binaries() / program)
     except UsageError:
-        missing = f"there is no {program} here: install PostgreSQL's client programs"
-        place = required(shutil.which(program), missing)
+        place = required(shutil.which(program), f"there is no {program} here: install PostgreSQL's client programs")
     done = subprocess.run([place, *arguments], env=os.environ | environ, capture_output=True, text=True)
     if done.returncode != 0:
         errors = [line for line in done.stderr.splitlines() if line.strip()]

@@ -186,10 +186,5 @@ def tools(name: Annotated[str | None, typer.Argument(help="A tool's name. Defaul
         return Result(rows, display.table(rows, LIBRARY))
     if not rows:
         raise UsageError(f"the library has no tool {name!r:.80}: `weavegen tools` lists them")
-
-    def shown() -> Iterator[RenderableType]:
-        yield rows[0].description
-        yield display.table(versions, VERSIONS)
-        yield f"\n{versions[-1].source.rstrip()}"
-
-    return Result(versions, shown())
+    source = versions[-1].source.rstrip()
+    return Result(versions, [rows[0].description, display.table(versions, VERSIONS), f"\n{source}"])

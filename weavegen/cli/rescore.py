@@ -75,10 +75,8 @@ def rescore(
 
     Example: weavegen rescore --rubric docs/rubric.toml --where "type = 'action' and ran is not null" --wait
     """
-    changes = (stop, resume, retry)
-    if (options.rubric is not None or options.where is not None) + list_ + sum(
-        change is not None for change in changes
-    ) != 1:
+    new = options.rubric is not None or options.where is not None
+    if [new, list_, *(change is not None for change in (stop, resume, retry))].count(True) != 1:
         raise UsageError("give --rubric with --where, or one of --list, --stop, --resume, --retry")
     if list_:
         with reading() as conn:

@@ -136,13 +136,8 @@ def collect(plan: TunePlan, where: list[str]) -> dict[str, int]:
     formats = {name for names in EXPORTS.values() for name in names}
     Path(plan.data).mkdir(parents=True)
     for name in dict.fromkeys(name for method in plan.methods for name in EXPORTS[method]):
-        conditions = []
-        for condition in where:
-            only, colon, rest = condition.partition(":")
-            if not (colon and only in formats):
-                conditions.append(condition)
-            elif only == name:
-                conditions.append(rest)
+        others = tuple(f"{other}:" for other in formats - {name})
+        conditions = [one.removeprefix(f"{name}:") for one in where if not one.startswith(others)]
         wanted = write.Export(
             format=exports.find(name),
             out=Path(plan.data) / name,

@@ -87,8 +87,7 @@ class _Reader:
             raise self.error("calibration", f"a calibration example has these keys: {', '.join(keys)}")
         text, answer, probability = self.question_text(value["question"]), value["answer"], value["probability"]
         self.check(isinstance(answer, bool), text, "answer must be true or false")
-        number = isinstance(probability, int | float) and not isinstance(probability, bool)
-        in_range = number and 0 <= probability <= 1
+        in_range = type(probability) in (int, float) and 0 <= probability <= 1
         self.check(in_range, text, "probability must be a number from 0 to 1, for the answer of the example")
         return f"{text} {'Yes' if answer else 'No'}. ({percent(probability)}%)"
 

@@ -32,14 +32,13 @@ def new_folder(out: Path) -> Iterator[Path]:
     """
     part = out.with_name(out.name + ".part")
     check_free(out)
-    handle = _create(part)
-    try:
-        _lock(handle, part)
+    with _held(part):
         try:
             clear(part)
             (part / MARK).touch()
             yield part
-            _sync_all(part)
+            for path in (*part.rglob("*"), part):
+                _sync(path)
             part.rename(out)
             (out / MARK).unlink()
             _sync(out.absolute().parent)
@@ -48,27 +47,26 @@ def new_folder(out: Path) -> Iterator[Path]:
             if (translated := _translated(error, out, part)) is not None:
                 raise translated from None
             raise
-    finally:
-        os.close(handle)
 
 
-def _create(part: Path) -> int:
-    """Create a folder and return an open handle of it."""
+@contextlib.contextmanager
+def _held(part: Path) -> Iterator[None]:
+    """Create a folder, and lock it against other exports. Refuses one that no export made."""
     try:
         part.mkdir(parents=True, exist_ok=True)
-        return os.open(part, os.O_RDONLY | os.O_DIRECTORY)
+        handle = os.open(part, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise UsageError(f"{part} cannot be created: {error.strerror}; give another --out") from None
-
-
-def _lock(handle: int, part: Path) -> None:
-    """Lock the folder against other exports, and refuse one that no export made."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise UsageError(f"another export writes to {part}: wait for it, or give another --out") from None
-    if any(part.iterdir()) and not (part / MARK).exists():
-        raise UsageError(f"{part} exists and was not made by an export: move it, or give another --out")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(f"another export writes to {part}: wait for it, or give another --out") from None
+        if any(part.iterdir()) and not (part / MARK).exists():
+            raise UsageError(f"{part} exists and was not made by an export: move it, or give another --out")
+        yield
+    finally:
+        os.close(handle)
 
 
 def clear(folder: Path) -> None:
@@ -90,15 +88,8 @@ def _translated(error: BaseException, out: Path, part: Path) -> WeavegenError | 
     return None
 
 
-def _sync_all(folder: Path) -> None:
-    """Write everything in a folder to the disk."""
-    for place, _, names in os.walk(folder, topdown=False):
-        for name in names:
-            _sync(Path(place, name))
-        _sync(Path(place))
-
-
 def _sync(path: Path) -> None:
+    """Write a file, or the names in a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

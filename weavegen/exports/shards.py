@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any
 
 import msgspec
 import pyarrow as pa
@@ -140,10 +140,7 @@ class Shards:
                 self._file.close()
 
 
-SplitWriter: TypeAlias = TraceFiles | Shards
-
-
-def split_writer(format: Format, folder: Path, split: str, shard_bytes: int) -> SplitWriter:
+def split_writer(format: Format, folder: Path, split: str, shard_bytes: int) -> TraceFiles | Shards:
     """The writer of a split's files below `folder`."""
     place = folder / ("data" if isinstance(format, RowFormat) else split)
     place.mkdir(exist_ok=True)

@@ -46,7 +46,7 @@ def without_fakes(text: str) -> tuple[str, int | None]:
         return text, None
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     lines = text.split("\n")
-    end: tuple[int, int] | None = None
+    end: int | None = None
     dropped: set[int] = set()
     code_seen = False
     for token in tokenize.generate_tokens(io.StringIO(text, newline="\n").readline):
@@ -58,12 +58,8 @@ def without_fakes(text: str) -> tuple[str, int | None]:
             if not before:
                 dropped.add(row - 1)
             if code_seen and end is None and _END.match(token.string.translate(_DISGUISES)):
-                end = (row - 1, len(before))
-    cleaned = "\n".join(line for row, line in enumerate(lines) if row not in dropped)
-    if end is None:
-        return cleaned, None
-    row, column = end
-    return cleaned, sum(len(line) + 1 for i, line in enumerate(lines[:row]) if i not in dropped) + column
+                end = sum(len(line) + 1 for i, line in enumerate(lines[: row - 1]) if i not in dropped) + len(before)
+    return "\n".join(line for i, line in enumerate(lines) if i not in dropped), end
 
 
 def without_fake_lines(text: str) -> str:

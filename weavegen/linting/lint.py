@@ -154,8 +154,7 @@ def _callback(type: BlockType, tree: ast.Module) -> dict[str, float]:
         penalties["title"] = 2.0 if not readable else 0.0 if _is_question(title) else 1.0
         penalties["assertions"] = 0.3 * sum(isinstance(node, ast.Assert) for node, _ in nodes)
     else:
-        asserts = [(node, tried) for node, tried in nodes if isinstance(node, ast.Assert)]
-        penalties["assertions"] = _assertions(asserts)
+        penalties["assertions"] = _assertions([(node, tried) for node, tried in nodes if isinstance(node, ast.Assert)])
         penalties["forbidden_calls"] = sum((_forbidden(node) for node, _ in nodes if isinstance(node, ast.Call)), 0.0)
     return penalties
 

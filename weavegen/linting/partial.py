@@ -8,14 +8,16 @@ beginning of the type's structure.
 """
 
 import ast
+import contextlib
 import io
+import itertools
 import keyword
 import re
 import tokenize
 from collections.abc import Iterator
 
 from weavegen.linting.structure import GRAMMARS, REGISTERS, Shape, kinds
-from weavegen.linting.truncate import MAX_CHARS, parse, parses
+from weavegen.linting.truncate import MAX_CHARS, parse, parsed
 from weavegen.python_parser import NO_PYTHON
 from weavegen.trace.blocks import CALLBACK, PROSE, BlockType
 
@@ -97,15 +99,12 @@ def _completions(text: str) -> list[str]:
 
 def _may_have_shape(type: BlockType, text: str) -> bool:
     start, core = _last_statement(text)
-    try:
-        complete = parse(text[:start]).body
-    except NO_PYTHON:
+    before, last = parsed(text[:start]), text[start:]
+    if before is None:
         return True  # CPython accepts the text; the statements can't be separated
-    last = text[start:]
-    if last.endswith("\n") and parses(last):
-        body = parse(last).body
-        if body and not isinstance(body[-1], COMPOUND):  # no other clause can follow
-            complete, last = [*complete, *body], ""
+    complete = before.body
+    if last.endswith("\n") and (tree := parsed(last)) and tree.body and not isinstance(tree.body[-1], COMPOUND):
+        complete, last = [*complete, *tree.body], ""  # no other clause can follow
     shape = Shape(type)
     if not all(shape.take(kind) for kind in kinds(type, complete)):
         return False
@@ -114,9 +113,7 @@ def _may_have_shape(type: BlockType, text: str) -> bool:
 
 def _last_statement(text: str) -> tuple[int, int]:
     """Offsets of the last top-level statement and of its part behind the decorators; the text's end if missing."""
-    starts = [0]
-    for line in text.split("\n"):
-        starts.append(starts[-1] + len(line) + 1)
+    starts = list(itertools.accumulate((len(line) + 1 for line in text.split("\n")), initial=0))
     first = core = len(text)
     read = 0
     decorated, fresh = False, True
@@ -144,10 +141,8 @@ def _last_statement(text: str) -> tuple[int, int]:
 
 def _tokens(text: str) -> Iterator[tokenize.TokenInfo]:
     """The tokens up to an unfinished one at the end. Brackets may be open."""
-    try:
+    with contextlib.suppress(tokenize.TokenError, SyntaxError):
         yield from tokenize.generate_tokens(io.StringIO(text, newline="\n").readline)
-    except (tokenize.TokenError, SyntaxError):
-        return
 
 
 def _possible(type: BlockType, core: str, decorated: bool) -> set[str]:

@@ -6,13 +6,10 @@ which has to run anyway, and would have to follow every new version of the langu
 """
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import lark
-from lark.lexer import Lexer
 
 from weavegen.trace.blocks import CALLBACK, PROSE, BlockType
 
@@ -28,29 +25,17 @@ VIEWS = frozenset({"add_observation_view", "remove_observation_view"})
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-class _Statements(Lexer):
-    """A lexer without tokens: `Shape` feeds the parser by hand."""
-
-    __future_interface__ = 1
-
-    def __init__(self, conf: Any) -> None:
-        pass
-
-    def lex(self, lexer_state: Any, parser_state: Any) -> Iterator[lark.Token]:
-        return iter(())
-
-
 @cache
 def _grammar(name: str) -> lark.Lark:
-    text = (Path(__file__).parent / "grammars" / f"{name}.lark").read_text()
-    return lark.Lark(text, parser="lalr", lexer=_Statements)
+    # The lexer reads nothing: `Shape` feeds the parser by hand.
+    return lark.Lark.open(f"grammars/{name}.lark", rel_to=__file__, parser="lalr", lexer="basic")
 
 
 class Shape:
     """A parser of a block's structure that takes one kind of statement at a time."""
 
     def __init__(self, type: BlockType) -> None:
-        self._parser = _grammar(GRAMMARS[type]).parse_interactive("")
+        self._parser = _grammar(GRAMMARS[type]).parse_interactive()
 
     def accepts(self, kind: str) -> bool:
         """Whether the kind may come next; `$END` is the end of the block."""

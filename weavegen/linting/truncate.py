@@ -37,12 +37,12 @@ def parse(text: str, flags: int = 0) -> ast.Module:
     return python_parser.parse(text, flags)
 
 
-def parses(text: str) -> bool:
+def parsed(text: str) -> ast.Module | None:
+    """The syntax tree of a text; None if it has none."""
     try:
-        parse(text)
+        return parse(text)
     except NO_PYTHON:
-        return False
-    return True
+        return None
 
 
 def rewrite(type: BlockType, text: str, tree: ast.Module) -> str:
@@ -52,9 +52,8 @@ def rewrite(type: BlockType, text: str, tree: ast.Module) -> str:
     accepted, only forged markup is removed. A legal block is returned unchanged.
     """
     honest, end = without_fakes(text)
-    if end is not None and parses(honest[:end]):
-        honest = honest[:end]
-        tree = parse(honest)
+    if end is not None and (before := parsed(honest[:end])):
+        honest, tree = honest[:end], before
     kept = fit(type, tree.body)[0] if type in GRAMMARS else []
     if not kept or (kept == tree.body and type not in PROSE):  # prose also loses its comments
         return honest.strip("\n")
@@ -63,7 +62,7 @@ def rewrite(type: BlockType, text: str, tree: ast.Module) -> str:
         kept, _ = fit(type, parse(text).body)
     lines = text.replace("\r\n", "\n").replace("\r", "\n").encode().split(b"\n")
     cut = "\n".join(_source(lines, node) for node in kept)
-    return cut if parses(cut) else text.strip("\n")
+    return cut if parsed(cut) else text.strip("\n")
 
 
 def _source(lines: list[bytes], node: ast.stmt) -> str:

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -128,9 +128,9 @@ def database(conn: Connection) -> Iterator[Metric]:
 def broker(url: str, queues: Sequence[str]) -> Iterator[Metric]:
     """Messages in the broker by queue: ids of steps that no worker has fetched."""
     depths: dict[str, int] = {}
-    up = True
-    try:
-        options = {"socket_timeout": TIMEOUT_SECONDS}
+    up = False
+    options = {"socket_timeout": TIMEOUT_SECONDS}
+    with suppress(OperationalError, OSError, ValueError, KeyError):
         with BrokerConnection(url, connect_timeout=TIMEOUT_SECONDS, transport_options=options) as connection:  # type: ignore[no-untyped-call]
             connection.ensure_connection(max_retries=1, interval_start=0, timeout=TIMEOUT_SECONDS)
             for queue in queues:
@@ -139,8 +139,7 @@ def broker(url: str, queues: Sequence[str]) -> Iterator[Metric]:
                     depths[queue] = int(declared.message_count)
                 except ChannelError:  # the queue does not exist: it never had a message
                     depths[queue] = 0
-    except (OperationalError, OSError, ValueError, KeyError):
-        up = False
+        up = True
     yield GaugeMetricFamily("weavegen_broker_up", "Whether the broker answers.", value=float(up))
     yield family("queue_messages", "Messages in the broker that no worker has fetched.", "queue", depths.items())
 

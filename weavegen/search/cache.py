@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Any, TypeVar
 
 from weavegen.database import Database
@@ -43,9 +43,8 @@ class Cache:
             while self._bytes > self._max_bytes:
                 self._bytes -= self._entries.popitem(last=False)[1][1]
 
-    def fetch(self, keys: Iterable[K], read: Callable[[list[K]], Iterable[tuple[K, Any, int]]]) -> dict[K, Any]:
+    def fetch(self, keys: Collection[K], read: Callable[[list[K]], Iterable[tuple[K, Any, int]]]) -> dict[K, Any]:
         """The values by key. `read` gives (key, value, bytes) for those of the missing keys that exist."""
-        keys = list(keys)
         values = self.get(keys)
         if missing := [key for key in keys if key not in values]:
             for key, value, size in read(missing):

@@ -70,11 +70,8 @@ class Scope:
 
     def in_scope(self, columns: Columns) -> Marks | None:
         """The blocks of a segment that the statistics cover. None: all."""
-        marks: Marks | None = None
-        if self.trace_id is not None:
-            marks = columns["traces"] == self.trace_id
-        elif self.job_id is not None:
-            marks = columns["jobs"] == self.job_id
+        name, id = ("jobs", self.job_id) if self.trace_id is None else ("traces", self.trace_id)
+        marks: Marks | None = None if id is None else columns[name] == id
         return marks
 
     def allowed(self, columns: Columns) -> Marks | None:
@@ -154,8 +151,7 @@ class Corpus:
     def _from_texts(self, texts: list[Document], *, example: bool = False) -> Segment:
         counts = [document.counts for document in texts]
         self._counts += counts
-        columns = documents.columns(texts)
-        return segment_of(counts, self._words, columns, example=example, max_count=MAX_COUNT)
+        return segment_of(counts, self._words, documents.columns(texts), example=example, max_count=MAX_COUNT)
 
     def _texts(self, table: Literal["blocks", "examples"], ids: Sequence[int]) -> list[Document]:
         """The texts of a table with these ids, as far as they exist."""
@@ -198,5 +194,4 @@ class Corpus:
 
         found = self._cache.fetch([("in", id, word) for id in sizes for word in self._words], read)
         for segment in segments:
-            postings = ((word, found["in", segment.id, word]) for word in self._words)
-            segment.postings = {word: posting for word, posting in postings if posting is not None}
+            segment.postings = {word: posting for word in self._words if (posting := found["in", segment.id, word])}

@@ -156,17 +156,14 @@ def float32_scores(segment: Segment, weights: Mapping[str, float], average_lengt
     norm = lengths * np.float32(K1 * B / average_length) + np.float32(K1 * (1 - B))
     scores = np.zeros(segment.size, np.float32)
     for word, weight in weights.items():
-        posting = segment.postings.get(word)
-        if posting is None:
+        if (posting := segment.postings.get(word)) is None:
             continue
+        places = slice(None) if posting.positions is None else posting.positions
         gain = posting.counts.astype(np.float32)
-        below = gain + (norm if posting.positions is None else norm[posting.positions])
+        below = gain + norm[places]
         gain *= np.float32(weight)
         gain /= below
-        if posting.positions is None:
-            scores += gain
-        else:
-            scores[posting.positions] += gain
+        scores[places] += gain
     return scores
 
 

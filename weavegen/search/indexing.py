@@ -57,8 +57,7 @@ def delete_retired(conn: Connection) -> None:
 def seal_next(conn: Connection) -> bool:
     """Make the largest possible segment from the oldest queued blocks. Returns False if there are too few."""
     count = sql.run(conn, "search/count_queued", limit=SEGMENT_BLOCKS[MAX_SEALED_LEVEL]).scalar_one()
-    level = level_for(count)
-    if level is None:
+    if (level := level_for(count)) is None:
         return False
     ids = sql.run(conn, "search/take_from_queue", size=SEGMENT_BLOCKS[level]).scalars()
     seal(conn, level, sorted(ids))
@@ -131,15 +130,14 @@ def merge_next(conn: Connection) -> bool:
 
 def merge(conn: Connection, level: int, segments: Sequence[int]) -> None:
     """Make one segment from several, with their texts in the same order."""
-    columns: dict[str, list[bytes]] = {name: [] for name in COLUMNS}
+    rows = sql.run(conn, "search/segments", segments=list(segments)).all()
+    columns = {name: [getattr(row, name) for row in rows] for name in COLUMNS}
+    words = sum(row.words for row in rows)
     offsets: dict[int, tuple[int, int]] = {}
-    size = words = 0
-    for row in sql.run(conn, "search/segments", segments=list(segments)):
+    size = 0
+    for row in rows:
         offsets[row.id] = (size, row.documents)
         size += row.documents
-        words += row.words
-        for name in COLUMNS:
-            columns[name].append(getattr(row, name))
     write_postings(conn, insert_segment(conn, level, size, words, columns), merged_postings(conn, offsets, size))
 
 

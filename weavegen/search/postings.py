@@ -63,9 +63,8 @@ class Posting(NamedTuple):
 
     def at(self, positions: NDArray[Any]) -> NDArray[Any]:
         """How often the word occurs in the texts at these positions."""
-        counts: NDArray[Any]
         if self.positions is None:
-            counts = self.counts[positions]
+            counts: NDArray[Any] = self.counts[positions]
             return counts
         places = np.searchsorted(self.positions, positions.astype(self.positions.dtype))
         places[places == len(self.positions)] = 0

@@ -48,10 +48,7 @@ class Sealed:
     def segment(self, words: Collection[str]) -> Segment:
         """All of them as one segment, with the postings of some words."""
         columns = {f"{name}s": self.documents[name] for name in ("id", "length", "type")}
-        postings = {}
-        for row in self._rows("trace_postings", words):
-            pairs = unpack_pairs(row.blocks)
-            postings[row.word] = Posting(pairs[:, 0], pairs[:, 1])
+        postings = {row.word: Posting(*unpack_pairs(row.blocks).T) for row in self._rows("trace_postings", words)}
         return Segment(len(self.documents), columns, postings)
 
     def frequencies(self, words: Collection[str]) -> dict[str, int]:

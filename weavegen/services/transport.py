@@ -100,14 +100,6 @@ class Channel(redis.Channel):
             self._reused = super()._create_client()  # type: ignore[no-untyped-call]
         return self._reused
 
-    def _read(self, item: bytes, place: str) -> dict[str, Any] | None:
-        """Return a message; None if it is malformed, and was dropped."""
-        try:
-            return read(item)
-        except MALFORMED as error:
-            warn(place, f"a message is dropped: {error}")
-            return None
-
     def _brpop_read(self, **options: Any) -> bool:
         """As kombu's, where a malformed message ends the worker, which on its way out puts the message back."""
         client = self.client
@@ -124,7 +116,11 @@ class Channel(redis.Channel):
                 raise Empty
             queue = found[0].decode(errors="replace").rsplit(self.sep, 1)[0]
             self._queue_cycle.rotate(queue)
-            if (raw := self._read(found[1], queue)) is not None:
+            try:
+                raw = read(found[1])
+            except MALFORMED as error:
+                warn(queue, f"a message is dropped: {error}")
+            else:
                 self.connection._deliver(raw, queue)
             return True
         finally:
@@ -142,9 +138,8 @@ class Channel(redis.Channel):
         if payload.get("type") not in (b"message", b"pmessage"):
             return False
         place = payload["channel"].decode(errors="replace").partition(".")[2]
-        raw = self._read(payload["data"], place)
         try:
-            return raw is not None and bool(self._deliver_fanout_message(raw, place.split("/", 1)[0]))  # type: ignore[no-untyped-call]
+            return bool(self._deliver_fanout_message(read(payload["data"]), place.split("/", 1)[0]))  # type: ignore[no-untyped-call]
         except MALFORMED as error:
             warn(place, f"a message is dropped: {error}")
             return False

@@ -38,12 +38,13 @@ MESSAGE = frozenset({T.SYSTEM, T.USER, T.ASSISTANT, T.TOOL})
 PROSE = frozenset({T.ORIENTATION, T.DEBUG, T.BACKTRACK, T.EXPECTATION})
 """Blocks whose body is one triple-quoted string."""
 
-ON_REQUEST = {
-    T.ACTION: PROSE,
-    T.RETURN: PROSE,
-    T.ERROR: frozenset({T.RETURN}),
-    **dict.fromkeys(PROSE, frozenset({T.RETURN})),
-}
+CALLBACK = frozenset({T.ACTION, T.EVALUATION})
+"""Blocks whose body is one function and the call that registers it."""
+
+IMAGINED = frozenset({T.OBSERVATION, T.ERROR, T.OUTCOME})
+"""Blocks that the environment writes; in planning the model writes them."""
+
+ON_REQUEST = {T.ACTION: PROSE, T.RETURN: PROSE, **dict.fromkeys(PROSE | {T.ERROR}, frozenset({T.RETURN}))}
 """What may follow because a callback asks for it.
 
 An action can have the model write a block of reasoning, which stands between the action and its return. A callback
@@ -57,19 +58,7 @@ USUAL: dict[BlockType, frozenset[BlockType]] = {
     T.OBSERVATION: frozenset({T.OBSERVATION, T.ORIENTATION, T.ERROR}),
     T.ORIENTATION: frozenset({T.ACTION, T.ERROR}),
     T.ACTION: frozenset({T.EXPECTATION, T.ERROR, T.BACKTRACK, T.TASK_REMINDER, T.RETURN}),
-    T.ERROR: frozenset(
-        {
-            T.DEBUG,
-            T.ACTION,
-            T.EVALUATION,
-            T.OUTCOME,
-            T.TASK_REMINDER,
-            T.ERROR,
-            T.OBSERVATION,
-            T.ORIENTATION,
-            T.EXPECTATION,
-        }
-    ),
+    T.ERROR: CALLBACK | IMAGINED | {T.DEBUG, T.ORIENTATION, T.EXPECTATION, T.TASK_REMINDER},
     T.DEBUG: frozenset({T.ACTION, T.EVALUATION, T.TASK_REMINDER, T.ERROR, T.EXPECTATION}),
     T.BACKTRACK: frozenset({T.ACTION, T.EVALUATION, T.TASK_REMINDER, T.ERROR}),
     T.EXPECTATION: frozenset({T.OPTION, T.OBSERVATION_INFERENCE, T.TASK_REMINDER, T.ERROR}),
@@ -97,14 +86,8 @@ SUCCESSORS = {
 }
 """Which type of block may follow which."""
 
-CALLBACK = frozenset({T.ACTION, T.EVALUATION})
-"""Blocks whose body is one function and the call that registers it."""
-
 COMMENTED = frozenset({T.TASK_REMINDER, T.OBSERVATION, T.ERROR, T.OUTCOME, T.RETURN}) | MESSAGE
 """Blocks whose body is plain text. It is rendered as comment lines."""
-
-IMAGINED = frozenset({T.OBSERVATION, T.ERROR, T.OUTCOME})
-"""Blocks that the environment writes; in planning the model writes them."""
 
 FULL_BLOCK = 768
 """Tokens of a full block. A subagent may choose a half or a quarter of it (`Subagent.block_size`)."""
@@ -160,8 +143,7 @@ PLAIN_COLUMNS = tuple(name for name in Block.__struct_fields__ if name not in ("
 
 def block_from_columns(row: Mapping[str, Any]) -> Block:
     """The block that a row of the table `blocks` describes. Other columns are ignored."""
-    label = None
-    if row["question"] is not None and row["answer"] is not None and row["probability"] is not None:
-        label = Label(row["question"], row["answer"], row["probability"])
+    drawn = [row[name] for name in Label.__struct_fields__]
+    label = None if None in drawn else Label(*drawn)
     values = {name: row[name] for name in PLAIN_COLUMNS}
     return Block(type=BlockType(row["type"]), label=label, tags=tuple(row["tags"]), **values)

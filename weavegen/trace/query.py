@@ -3,7 +3,6 @@
 import re
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from pathlib import Path
 
 import lark
 
@@ -42,7 +41,7 @@ def words(text: str) -> list[str]:
 
 @cache
 def _parser() -> lark.Lark:
-    return lark.Lark((Path(__file__).parent / "grammars" / "query.lark").read_text(), parser="lalr")
+    return lark.Lark.open("grammars/query.lark", rel_to=__file__, parser="lalr")
 
 
 @lru_cache(maxsize=4096)  # every replay of a tick parses its queries again

@@ -2,7 +2,6 @@
 
 import re
 from functools import cache
-from pathlib import Path
 
 import lark
 
@@ -82,8 +81,7 @@ def render_block(block: Block) -> str:
 
 @cache
 def _parser() -> lark.Lark:
-    grammar = (Path(__file__).parent / "grammars" / "trace.lark").read_text()
-    return lark.Lark(grammar, parser="lalr", lexer="contextual", propagate_positions=False)
+    return lark.Lark.open("grammars/trace.lark", rel_to=__file__, parser="lalr", lexer="contextual")
 
 
 def parse_trace(text: str) -> list[Block]:

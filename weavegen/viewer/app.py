@@ -29,7 +29,7 @@ from weavegen.viewer.guard import LOCAL, Guard
 from weavegen.viewer.live import NO_DATABASE, Events
 from weavegen.viewer.pages import QUERY_SECONDS, Pages
 from weavegen.viewer.rendering import STATIC
-from weavegen.viewer.responses import problem
+from weavegen.viewer.responses import page
 from weavegen.viewer.tool_requests import ToolRequests
 
 MAX_CONNECTIONS = 8
@@ -130,13 +130,13 @@ def routes(
 
 async def not_found(request: Request, error: Exception) -> Response:
     """The page for a UsageError: a missing row, or a form that can't be accepted."""
-    return problem("Not found", str(error), 404 if request.method == "GET" else 400)
+    return page("problem.html", 404 if request.method == "GET" else 400, title="Not found", problem=str(error))
 
 
 async def problem_page(
     request: Request, error: Exception, *, text: str, title: str = "Not found", status: int = 404
 ) -> Response:
-    return problem(title, text.format(" ".join(str(error).split())[:300]), status)
+    return page("problem.html", status, title=title, problem=text.format(" ".join(str(error).split())[:300]))
 
 
 class Server(HttpServer):

@@ -5,7 +5,7 @@ from typing import Any
 
 from weavegen import sql
 from weavegen.database import Connection
-from weavegen.errors import UsageError
+from weavegen.errors import required
 from weavegen.viewer import traces
 from weavegen.viewer.candidates import Candidate, Round, rounds, tree
 from weavegen.viewer.differences import Difference, difference
@@ -48,10 +48,8 @@ class Choice:
 
 def choice(conn: Connection, trace_id: int, index: int) -> Choice:
     """A block with its candidates and retrievals. Raises UsageError if there is no such block."""
-    blocks = traces.blocks(conn, trace_id, index, index + 1)
-    if not blocks:
-        raise UsageError(f"trace {trace_id} has no block {index}")
-    [block] = blocks
+    found = traces.blocks(conn, trace_id, index, index + 1)
+    block = required(next(iter(found), None), f"trace {trace_id} has no block {index}")
     place = {"trace": trace_id, "tick": block["tick"], "index": index}
     # The shared blocks of a fork were sampled in the original trace.
     original = sql.run(conn, "viewer/place_of_candidate", id=block["candidate_id"]).one_or_none()

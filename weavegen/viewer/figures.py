@@ -20,30 +20,29 @@ only the table has them, and the `rows` of the table."""
 def calibration(conn: Connection, job_id: int | None) -> Figure | None:
     """Predicted probability and observed share, by question. None if there are no labels."""
     rows = traces.rows(conn, "calibration_by_question", job=job_id)
-    curves: dict[str, list[Point]] = {}
-    for row in rows:
-        curves.setdefault(row["question"], []).append((float(row["predicted"]), float(row["observed"])))
+    points = [(row["question"], row["predicted"], row["observed"]) for row in rows]
     labels = ("Predicted and observed successes", "predicted probability", "share that ran")
-    return _figure(labels, rows, curves, [DIAGONAL])
+    return _figure(labels, rows, points, [DIAGONAL])
 
 
 def rewards(conn: Connection, job_id: int | None) -> Figure | None:
     """Mean reward by tick, with a curve for each bootstrap file of a job. None if no tick has ended."""
     rows = traces.rows(conn, "rewards_by_tick", job=job_id)
-    curves: dict[str, list[Point]] = {}
-    for row in rows:
-        name = f"job {row['job_id']}, {row['bootstrap']}"
-        curves.setdefault(name, []).append((float(row["tick"]), float(row["reward"])))
-    return _figure(("Mean reward by tick", "tick", "reward, 0 to 0.5"), rows, curves, whole_x=True)
+    points = [(f"job {row['job_id']}, {row['bootstrap']}", row["tick"], row["reward"]) for row in rows]
+    return _figure(("Mean reward by tick", "tick", "reward, 0 to 0.5"), rows, points, whole_x=True)
 
 
 def _figure(
     labels: tuple[str, str, str],
     rows: list[dict[str, Any]],
-    curves: dict[str, list[Point]],
+    points: Sequence[tuple[str, Any, Any]],
     references: Sequence[ReferenceLine] = (),
     whole_x: bool = False,
 ) -> Figure | None:
+    """The figure of points, each with the name of its curve."""
+    curves: dict[str, list[Point]] = {}
+    for name, x, y in points:
+        curves.setdefault(name, []).append((float(x), float(y)))
     if not curves:
         return None
     shown = dict(zip(LETTERS[: len(LETTERS) - len(references)], curves.items(), strict=False))

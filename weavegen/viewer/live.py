@@ -138,5 +138,4 @@ def last_known(request: Request) -> str:
 
 
 def stream(events: AsyncIterator[str]) -> Response:
-    headers = {**NO_STORE, "x-accel-buffering": "no"}
-    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+    return StreamingResponse(events, media_type="text/event-stream", headers={**NO_STORE, "x-accel-buffering": "no"})

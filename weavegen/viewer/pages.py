@@ -19,7 +19,7 @@ from weavegen.services import model_server
 from weavegen.services.faults import faults
 from weavegen.store import reports
 from weavegen.viewer import choices, figures, listing, traces
-from weavegen.viewer.responses import NO_STORE, attachment, page, path_number, problem, query_number, whole_number
+from weavegen.viewer.responses import NO_STORE, attachment, page, path_number, query_number, whole_number
 
 JUMPS = ("error", "backtrack", "low", "divergence")
 """Kinds of blocks that next_block.sql finds."""
@@ -62,7 +62,7 @@ class Pages:
                 "job.html",
                 job=job,
                 now={},
-                about=traces.job_settings(conn, job_id),
+                about=traces.rows(conn, "job_settings", job=job_id)[0],
                 outcomes=traces.rows(conn, "outcomes", job=job_id)[0],
                 age=max(reports.materialised(conn, "tick_stats, tick_sums").values(), default=None),
                 traces=rows,
@@ -156,9 +156,8 @@ class Pages:
     def tick(self, request: Request) -> Response:
         number = path_number(request, "tick")
         with self.trace_of(request) as (conn, trace):
-            tick = next((tick for tick in traces.ticks(conn, trace["id"]) if tick["number"] == number), None)
-            if tick is None:
-                raise UsageError(f"trace {trace['id']} has no tick {number}")
+            ticks = {tick["number"]: tick for tick in traces.ticks(conn, trace["id"])}
+            tick = required(ticks.get(number), f"trace {trace['id']} has no tick {number}")
             steps = traces.rows(conn, "steps_of_tick", trace=trace["id"], tick=number)
             return page("tick.html", trace=trace, tick=tick, steps=steps)
 
@@ -211,7 +210,7 @@ class Pages:
                 data = report.read(conn, job_id, seconds=QUERY_SECONDS, simulation=simulation)
             except UsageError as error:
                 hint = f"{error}. The command has a longer time limit: weavegen report {job_id}"
-                return problem("No report", hint, 503)
+                return page("problem.html", 503, title="No report", problem=hint)
         headers = {"content-security-policy": f"{saved_policy()}; frame-ancestors 'none'", **NO_STORE}
         if request.url.path.endswith(".html"):
             headers |= attachment(f"report-{job_id}.html")
@@ -221,9 +220,8 @@ class Pages:
         """Metrics for Prometheus. One scrape at a time, because each asks all model servers."""
         from weavegen.monitoring import metrics
 
-        sessions = self.reader.with_autocommit(False)
         async with self.scraping:
-            status, text = await run_in_threadpool(metrics.answer, sessions)
+            status, text = await run_in_threadpool(metrics.answer, self.reader.with_autocommit(False))
         return PlainTextResponse(text, status, media_type=metrics.CONTENT_TYPE, headers=NO_STORE)
 
     def download(self, request: Request) -> Response:
@@ -242,5 +240,4 @@ class Pages:
             with self.reader.connect() as conn:
                 yield from write(conn, trace_id)
 
-        headers = attachment(f"trace-{trace_id}.{suffix}")
-        return StreamingResponse(texts(), media_type=media_type, headers=headers)
+        return StreamingResponse(texts(), media_type=media_type, headers=attachment(f"trace-{trace_id}.{suffix}"))

@@ -21,11 +21,6 @@ def page(template: str, status: int = 200, /, **values: Any) -> Response:
     return HTMLResponse(text.encode(errors="replace"), status, headers=NO_STORE)
 
 
-def problem(title: str, text: str, status: int) -> Response:
-    """A page that says what went wrong."""
-    return page("problem.html", status, title=title, problem=text)
-
-
 def path_number(request: Request, name: str) -> int:
     """A number in the path. Raises UsageError if no row can have it."""
     return whole_number(str(request.path_params[name]))

@@ -65,8 +65,7 @@ class ToolRequests:
         """Do the work in a thread, then show the request whose number it returns."""
         if not self.writable:
             raise UsageError("this viewer is read-only: use `weavegen request`")
-        number = await run_in_threadpool(work)
-        return RedirectResponse(f"/requests/{number}", 303)
+        return RedirectResponse(f"/requests/{await run_in_threadpool(work)}", 303)
 
 
 def lines(text: str) -> list[str]:

@@ -24,12 +24,6 @@ def simulated_jobs(conn: Connection, job_ids: set[int]) -> set[int]:
     return set(sql.run(conn, "viewer/jobs_of_model", ids=list(job_ids), model=SIMULATED_MODEL).scalars())
 
 
-def job_settings(conn: Connection, job_id: int) -> dict[str, Any]:
-    """Seed, version, user, time of enqueueing, and the settings that differ from the defaults."""
-    [row] = rows(conn, "job_settings", job=job_id)
-    return row
-
-
 def state(conn: Connection, trace_id: int) -> dict[str, Any]:
     """How far a trace is; its `key` changes with it. Recorded blocks change only when `restarts` does.
 
@@ -44,14 +38,12 @@ def trace(conn: Connection, trace_id: int) -> dict[str, Any]:
 
 
 def _about(conn: Connection, query: str, trace_id: int) -> dict[str, Any]:
-    rows = sql.run(conn, f"viewer/{query}", trace=trace_id).mappings()
-    return required(next(iter(rows), None), f"there is no trace {trace_id}")
+    return required(next(iter(rows(conn, query, trace=trace_id)), None), f"there is no trace {trace_id}")
 
 
 def pieces(conn: Connection, trace_id: int) -> list[tuple[int, int]]:
     """Blocks and bytes of each piece, in order. A page reserves space with them before it fetches any block."""
-    sizes = sql.run(conn, "viewer/pieces", trace=trace_id, piece=BLOCKS_PER_PIECE)
-    return [(blocks, size) for blocks, size in sizes]
+    return list(sql.run(conn, "viewer/pieces", trace=trace_id, piece=BLOCKS_PER_PIECE))
 
 
 def blocks(conn: Connection, trace_id: int, first: int, end: int) -> list[dict[str, Any]]:

@@ -41,11 +41,10 @@ def libraries() -> dict[str, str]:
 
 def files(folder: Path) -> dict[str, dict[str, Any]]:
     """Size and hash of each file below a folder except the manifest, by name. Hidden files at its top are left out."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    names = {path: str(path.relative_to(folder)) for path in paths}
+    paths = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
     return {
         name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
-        for path, name in names.items()
+        for name, path in paths.items()
         if name != MANIFEST and not name.startswith(".")
     }
 
