@@ -9,6 +9,8 @@ import pytest
 from tests.harbor.world import BASE, FILES, STEPS, write_task
 from tests.support import ROOT
 from tests.support.installation import Installation, installed
+from weavegen.errors import UsageError
+from weavegen.harbor.folder import read_task
 
 TABLE = FILES["task.toml"]
 BROKEN: dict[str, tuple[dict[str, str | None], str]] = {
@@ -77,6 +79,19 @@ def run(home: Installation, *options: str | Path) -> int:
     assert done.returncode == 0, (done.stdout, done.stderr)
     [[job]] = home.sql("select max(id) from jobs")
     return int(job)
+
+
+@pytest.mark.parametrize("name", ["instruction.md", "tests", "environment"])
+def test_a_link_out_of_a_task_is_refused(tmp_path: Path, name: str) -> None:
+    place = write_task(tmp_path / "task")
+    (place / name).rename(tmp_path / "elsewhere")
+    (place / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match=f"task: {name} is a link out of the task"):
+        read_task(place)
+    (tmp_path / "elsewhere").rename(place / "inside")
+    (place / name).unlink()
+    (place / name).symlink_to("inside")
+    read_task(place)
 
 
 def test_agents_without_a_model(home: Installation, tmp_path: Path) -> None:

@@ -136,6 +136,9 @@ def stretched(task: HarborTask, factor: float) -> HarborTask:
 def read_task(folder: Path) -> HarborTask:
     """Read and check a task. Raises UsageError with the folder's name and the reason."""
     try:
+        for path in (*folder.iterdir(), *folder.glob("steps/*"), *folder.glob("steps/*/*")):
+            if not path.resolve().is_relative_to(folder.resolve()):  # the model would read files of this machine
+                raise UsageError(f"{path.relative_to(folder)} is a link out of the task: put a file or a folder there")
         return checked(folder, parse_toml(folder))
     except UsageError as error:
         raise UsageError(f"{folder.name}: {error}") from None
