@@ -71,7 +71,8 @@ def corpus() -> Iterator[Corpus]:
         rows.write_text("\n".join(map(json.dumps, (short, {"bootstrap": str(TICTACTOE), "seed": 3, "n": 2}))))
         endless = int(installation.json("enqueue", file, "-p", "long=true", "--seed", "3")["job"])
         small = ("--set", "window=12", "--set", "window_kept=6")  # so that retrieval can find blocks
-        installation.json("enqueue", "--from", rows, "--ticks", "3", *small, "--set", "action.search=execute")
+        tried = ("--set", "action.search=execute", "--set", "action.rounds=[4,16]")  # several in each step
+        installation.json("enqueue", "--from", rows, "--ticks", "3", *small, *tried)
         conversing = ("enqueue", "--agent", "react", "--seed", "3")
         tasks = installation.home / "tasks.jsonl"
         tasks.write_text(json.dumps({"task": TASK, "n": 2}))
