@@ -162,15 +162,19 @@ BEGINNINGS = {
     "search/sql/queue_rest": LISTED,
     "search/sql/unqueue": LISTED,
     "store/sql/fork_copied_steps": "with",
+    "store/sql/imagined_text": "select",
     "store/sql/trace_result": "select",
     "store/sql/trace_success": "select",
     "store/sql/known_success": "select",
+    "viewer/sql/own_tick": "select",
     "viewer/sql/wilson": "select * from (select 0.5 as value, 2 as n) shares",
 }
 """What the program puts before statements that are not whole."""
 ENDS = dict.fromkeys(
     ("audit/sql/live", "audit/sql/sampled", "store/sql/fork_copied_steps"), "select 1"
 ) | dict.fromkeys(("store/sql/trace_result", "store/sql/trace_success", "store/sql/known_success"), "from traces t")
+ENDS["store/sql/imagined_text"] = "from candidates c left join penalties n on n.candidate_id = c.id"
+ENDS["viewer/sql/own_tick"] = "from traces t join ticks k on k.trace_id = t.id"
 """What comes after them, if they are only a part of a statement."""
 SETTINGS = ("limit_time", "more_memory", "only_read")
 COMMANDS = {"audit/sql/snapshot"} | {

@@ -14,11 +14,7 @@ from campaign_items i join candidates c on c.id = i.candidate_id
 join steps s on s.id = c.step_id join traces t on t.id = c.trace_id
 left join blocks b on b.id = i.block_id
 left join penalties n on n.candidate_id = c.id
--- What the model imagines it writes as comment lines, which the block's body does not have.
-cross join lateral (
-  select case when b.type in ('observation', 'error', 'outcome') then btrim(coalesce(n.rewritten, c.text), E'\n') else b.body end
-    as body
-) w
+cross join lateral (select case when b.id is not null then coalesce({store/imagined_text}, b.body) end as body) w
 cross join lateral (select w.body is null or w.body = btrim(c.text, E'\n') as as_sampled) x
 left join ticks k on k.trace_id = s.trace_id and k.number = s.tick
 left join prompts p on p.step_id = s.id

@@ -5,11 +5,9 @@ select
   a.id as annotation_id, a.author, a.verdict, a.labels, a.note, a.changed_at, c.id as candidate_id, c.trace_id,
   c.block_index as index, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap, s.tick, c.type,
   b.id as block_id, b.candidate_id is not distinct from c.id as kept,
-  -- What the model imagines it writes as comment lines, which the block's body does not have.
-  case
-    when c.type in ('observation', 'error', 'outcome') then btrim(coalesce(n.rewritten, c.text), E'\n')
-    when b.candidate_id = c.id then b.body else coalesce(n.rewritten, c.text)
-  end as body,
+  coalesce(
+    {store/imagined_text}, case when b.candidate_id = c.id then b.body else coalesce(n.rewritten, c.text) end
+  ) as body,
   coalesce(q.question, 'Is this block good?') as question, q.yes / nullif(q.yes + q.no, 0) as predicted, q.score,
   c.step_id
 from annotations a

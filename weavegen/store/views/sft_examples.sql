@@ -3,9 +3,7 @@ create view sft_examples as
 select
   b.id as block_id, b.trace_id, b.index, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap,
   t.status as trace_status, b.tick, b.subagent, b.type,
-  -- What the model imagines it writes as comment lines, which the block's body does not have.
-  case when b.type in ('observation', 'error', 'outcome') then btrim(coalesce(n.rewritten, c.text), E'\n') else b.body end
-    as body, b.ran, b.question, b.answer, b.probability, b.score,
+  coalesce({store/imagined_text}, b.body) as body, b.ran, b.question, b.answer, b.probability, b.score,
   b.reward, k.reward as tick_reward, k.protected as tick_protected, b.preference, b.tags, c.round, c.depth, c.tokens, p.tokens as prompt_tokens,
   coalesce(p.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt, n.rewritten is not null as was_rewritten,
   c.id as candidate_id, c.step_id, b.created_at

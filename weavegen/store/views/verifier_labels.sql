@@ -17,9 +17,7 @@ select
       or v.source in ('ran', 'tried') and s.question = 'Will this action run without raising an error?'
     )
   ) end as predicted,
-  -- What the model imagines it writes as comment lines, which the block's body does not have.
-  case when v.type in ('observation', 'error', 'outcome') then btrim(coalesce(n.rewritten, c.text), E'\n') else v.body end
-    as body, v.tags, coalesce(q.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt, c.step_id
+  coalesce({store/imagined_text}, v.body) as body, v.tags, coalesce(q.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt, c.step_id
 from (
 select b.id as block_id, b.trace_id, b.index, b.tick, b.type, b.candidate_id, b.body, b.tags, l.*
 from blocks b

@@ -30,6 +30,6 @@ select c.id, c.number, c.bootstrap, c.status, c.result, c.ticks, c.blocks, c.byt
   c.seconds, c.errors, c.backtracks, t.fork_of, t.fork_at, t.retry_of, t.started_at, t.finished_at,
   coalesce(t.ended_because, t.failure_kind || ': ' || t.failure) as because,
   (select avg(k.reward) from ticks k where k.trace_id = t.id and k.number > 0
-    and (t.fork_of is null or k.finished_at >= t.started_at)) as reward
+    and {viewer/own_tick}) as reward
 from chosen c join traces t on t.id = c.id
 order by {order} nulls last, number

@@ -5,7 +5,7 @@ select t.id, t.job_id, j.name as job, j.agent, j.model, t.number, b.name as boot
   concat_ws(':', t.restarts, t.blocks, t.ticks, t.status) as key,
   extract(epoch from coalesce(t.finished_at, now()) - t.started_at)::float as seconds,
   (select avg(k.reward) from ticks k where k.trace_id = t.id and k.number > 0
-    and (t.fork_of is null or k.finished_at >= t.started_at)) as reward,
+    and {viewer/own_tick}) as reward,
   greatest((select k.first_block from ticks k where k.trace_id = t.id and k.number > 0 order by k.number limit 1),
     t.fork_at, 0) as first_written,
   array(select r.id from traces r where r.retry_of = t.id order by r.id) as retries,
