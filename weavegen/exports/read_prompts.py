@@ -139,8 +139,7 @@ class PromptReader:
             return None
         types = [BlockType(row.type) for row in rows]
         before = zip(rows, types, [None, *types], strict=False)
-        # Sampled tokens that are known were read again after the same opening as when they were sampled.
-        read = (step.template, msgspec.structs.replace(step.template, reply_open=step.template.assistant_open))
+        read = (step.template, step.template.read_again)
         spoken = [context.spoken(type, row.text, read[row.sampled], after) for row, type, after in before]
         text = "".join(spoken) + context.opening(step.prompt.type, step.template, types[-1])
         window = (rows[0].at, end)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from msgspec import structs
 from tokenizers import Tokenizer
 
 from weavegen import chat_template
@@ -60,7 +59,7 @@ class Student:
 
     def conversation(self, messages: Sequence[Any]) -> Row:
         """Tokens of a conversation, of its rows of messages; the student learns what the model wrote in it."""
-        again = structs.replace(self.template, reply_open=self.template.assistant_open)
+        again = self.template.read_again
         pieces: list[tuple[str, bool]] = []
         before: BlockType | None = None
         for message in messages:

@@ -7,6 +7,7 @@ messages that are known, and the texts between them are kept.
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Self
 
 import msgspec
 
@@ -46,6 +47,11 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def sha256(self) -> str:
         """Hash of all texts, hexadecimal."""
         return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
+
+    @property
+    def read_again(self) -> Self:
+        """The texts around replies that the model reads as the tokens that it sampled: after `assistant_open`."""
+        return msgspec.structs.replace(self, reply_open=self.assistant_open)
 
     @property
     def system_open(self) -> str:
