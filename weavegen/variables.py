@@ -21,8 +21,12 @@ def lacks(text: str) -> str | None:
 
 def resolved(text: str) -> str:
     """A text with the variables of this process filled in."""
-    known = {name: value for name, value in os.environ.items() if not OWN.fullmatch(name)}
-    return VARIABLE.sub(lambda match: known.get(match[1], match[2] or ""), text)
+
+    def value(match: re.Match[str]) -> str:
+        default = match[2] or ""
+        return default if OWN.fullmatch(match[1]) else os.environ.get(match[1], default)
+
+    return VARIABLE.sub(value, text)
 
 
 def resolved_values(values: Mapping[str, str]) -> dict[str, str]:
