@@ -12,7 +12,7 @@ import pytest
 from tests.support.malformed_answers import MALFORMED, body, changed
 from tests.support.raw_server import RawServer, answer, slowly
 from tests.support.waiting import until
-from weavegen.errors import Busy, ModelError, TransientError, Unfit, Unserved, UsageError
+from weavegen.errors import Busy, ChatOnly, ModelError, TransientError, Unfit, Unserved, UsageError
 from weavegen.pool import http
 from weavegen.pool import pool as pools
 from weavegen.pool.client import ModelClient
@@ -204,6 +204,22 @@ def test_a_server_that_refuses_the_probe_is_back(server: RawServer, path: str) -
     server.reply = body(b'{"error": {"message": "no max_tokens, no logprobs"}}', "400 Bad Request")
     until(lambda: pool.trouble() is None, "the server does not return", seconds=10)
     pool.close()
+
+
+def test_a_server_may_come_back_with_another_api(server: RawServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.paths = ("/v1/completions", "/v1/chat/completions")
+    right, missing = server.answer, "/v1/completions"
+    lost = answer(b"{}", "404 Not Found")
+    monkeypatch.setattr(server, "answer", lambda at, body: lost if at == missing else right(at, {"prompt": "", **body}))
+    client = ModelClient(server.url, "EMPTY", None)
+    with pytest.raises(ChatOnly):
+        sample(client)
+    missing = "/v1/chat/completions"
+    with pytest.raises(Unfit, match="chat/completions"):
+        client.probe(1)
+    client.probe(1)
+    assert sample(client)
+    client.close()
 
 
 def test_the_probe_of_a_chat_api_has_its_own_time(server: RawServer) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.support.worker import enqueue, scalar
 from weavegen.config import Config
 from weavegen.database import Connection, Database, Statement
-from weavegen.engine import step_work
+from weavegen.engine import prompt_assembly, step_work
 from weavegen.engine import worker as module
 from weavegen.engine.prompt_assembly import Context, Read
 from weavegen.engine.rescoring import Rescorer
@@ -18,8 +18,10 @@ from weavegen.engine.worker import Done, Worker
 from weavegen.errors import ModelError
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Execute, Executed, Prompt
+from weavegen.kernel.template import PLAIN
+from weavegen.pool.client import ModelClient
 from weavegen.pool.conversation import Piece
-from weavegen.pool.tokens import Sampled
+from weavegen.pool.tokens import Sampled, Text, Tokens
 from weavegen.store import environments, steps, workers
 from weavegen.store.steps import Claimed
 from weavegen.trace.blocks import BlockType
@@ -114,10 +116,40 @@ def test_environments_are_closed_once_and_only_on_hosts_that_live(
     assert sent[3:] == [("weavegen.close", 3, "execute.gone")]
 
 
+class Blocks(Context):
+    """Of a trace with two blocks."""
+
+    @staticmethod
+    def _fetch(conn: Connection, trace_id: int, kept: dict[int, Piece], first: int, end: int) -> None:
+        for index in range(first, end):
+            kept.setdefault(index, Piece(f"block {index}\n"))
+
+
+def test_a_trace_is_tokenised_again_where_the_server_has_another_tokenizer(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or none any more."""
+    monkeypatch.setattr(prompt_assembly, "single", lambda: db)
+    kept, claim = Blocks(), SimpleNamespace(trace_id=1, restarts=0)
+    prompt, spec = Prompt(type=BlockType.ACTION, window=(0, 2)), SimpleNamespace(settings=Settings())
+
+    def read(*tokenizer: int) -> Any:
+        def piece(text: str, *, bos: bool = False) -> Text | Tokens:
+            return Tokens.of([tokenizer[0] + ord(letter) for letter in text]) if tokenizer else Text(text, len(text))
+
+        client = SimpleNamespace(tokenizer=tokenizer, piece=piece, length=None, model="m")
+        return kept.read(cast(Any, claim), prompt, cast(Any, spec), PLAIN, cast(Any, client)).prompt
+
+    first, text, other = read(100), read(), read(200)
+    assert "block 0\nblock 1\n" in text
+    assert "".join(chr(id - 100) for id in first.ids) == text == "".join(chr(id - 200) for id in other.ids)
+    assert read(200) == other
+
+
 class Conversation(Context):
     """A conversation of one message."""
 
-    def _messages(self, claim: Claimed, prompt: Prompt) -> dict[int, Piece]:
+    def _messages(self, claim: Claimed, prompt: Prompt, client: ModelClient) -> dict[int, Piece]:
         return {0: Piece("Hello", BlockType.USER)}
 
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulation import tokenizer
+from weavegen.errors import TransientError
 from weavegen.kernel.context import STOP
 from weavegen.pool import client
 from weavegen.pool.tokens import Text, Tokens, joined, whole_tokens
@@ -71,6 +72,8 @@ def test_prompts_are_composed_of_pieces() -> None:
     assert (one.first(2).ids, one.first(9)) == ([1, 2], one)
     assert joined([Text("ab", 1), Text("cd", 1)]) == "abcd"
     assert Text("abcdef", 3).first(2) == Text("abcd", 2)
+    with pytest.raises(TransientError, match="came or went"):
+        joined([one, Text("ab", 1)])
 
 
 @pytest.mark.parametrize("ids", [[], [7]])

@@ -64,15 +64,16 @@ class Context:
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[int, tuple[float, int, dict[int, Piece]]] = OrderedDict()
-        """By trace: when it was met last, how many of its ticks had been started over, and its blocks by index."""
+        self._kept: OrderedDict[int, tuple[float, tuple[int, ...], dict[int, Piece]]] = OrderedDict()
+        """By trace: when it was met last, how many of its ticks had been started over and the tokenizer, and its blocks
+        by index."""
         self._lock = threading.Lock()
 
     def read(self, claim: Claimed, prompt: Prompt, spec: TraceSpec, template: Template, client: ModelClient) -> Read:
         """The prompt of a step, in the tokens of `client`'s model, cut to what it can take."""
         if prompt.type in MESSAGE:
             return self._conversation(claim, prompt, spec, template, client)
-        kept = self._pieces(claim)
+        kept = self._pieces(claim, client)
         first, end = prompt.window
         indexes = [*range(min(PINNED, end)), *range(first, end)]
         for index in [index for index in list(kept) if PINNED <= index < first]:
@@ -120,13 +121,14 @@ class Context:
             model=client.model,
         )
 
-    def _pieces(self, claim: Claimed) -> dict[int, Piece]:
+    def _pieces(self, claim: Claimed, client: ModelClient) -> dict[int, Piece]:
         """What is kept of a trace, by index."""
+        key = (claim.restarts, *client.tokenizer)
         with self._lock:
-            _, restarts, kept = self._kept.pop(claim.trace_id, (0.0, claim.restarts, {}))
-            if restarts != claim.restarts:
+            _, before, kept = self._kept.pop(claim.trace_id, (0.0, key, {}))
+            if before != key:
                 kept = {}
-            self._kept[claim.trace_id] = (now := time.monotonic(), claim.restarts, kept)
+            self._kept[claim.trace_id] = (now := time.monotonic(), key, kept)
             while len(self._kept) > TRACES_KEPT or next(iter(self._kept.values()))[0] < now - KEPT_SECONDS:
                 self._kept.popitem(last=False)
             return kept
@@ -135,7 +137,7 @@ class Context:
         self, claim: Claimed, prompt: Prompt, spec: TraceSpec, template: Template, client: ModelClient
     ) -> Read:
         """The messages of the window. Raises ModelError where they leave no room for another one."""
-        messages, end = self._messages(claim, prompt), prompt.window[1]
+        messages, end = self._messages(claim, prompt, client), prompt.window[1]
         parts: list[Text | Tokens] = []
         after: BlockType | None = None
         for piece in messages.values():
@@ -163,16 +165,16 @@ class Context:
 
     def said(self, claim: Claimed, prompt: Prompt, spec: TraceSpec, client: ModelClient) -> tuple[list[Said], Read]:
         """The messages of a conversation for a chat API, which applies the template itself."""
-        messages = self._messages(claim, prompt)
+        messages = self._messages(claim, prompt, client)
         said = [(piece.type, piece.text) for piece in messages.values() if piece.type is not None]
         count = sum(math.ceil(len(text) / CHARS_PER_TOKEN) for _, text in said)
         first = min(messages, default=prompt.window[1])
         length = spec.settings.context or client.length
         return said, Read("", first, cut=None, asking=None, count=count, model=client.model, length=length)
 
-    def _messages(self, claim: Claimed, prompt: Prompt) -> dict[int, Piece]:
+    def _messages(self, claim: Claimed, prompt: Prompt, client: ModelClient) -> dict[int, Piece]:
         """The messages of a conversation, by index."""
-        kept, (first, end) = self._pieces(claim), prompt.window
+        kept, (first, end) = self._pieces(claim, client), prompt.window
         for index in [index for index in list(kept) if index < first]:
             kept.pop(index, None)
         missing = next((index for index in range(first, end) if index not in kept), None)

@@ -30,6 +30,8 @@ MAX_STOPS = 4
 """Stop strings that vLLM 0.32 accepts."""
 TEMPLATE_SECONDS = 10.0
 """For applying the chat template to a short conversation."""
+SAMPLE_TEXT = "# The tick 0123456789 is over; naïve tokenizers differ\n\n        return evaluation != 'weave'"
+"""What tells tokenizers apart."""
 MAX_CACHED_TEXTS = 4096
 """Number of short texts whose tokens are cached."""
 DEFAULT_CHARS_PER_TOKEN = 3.0
@@ -134,7 +136,7 @@ class ModelClient:
         self._served: ServedModel | None = None
         self._sides: dict[int, bool] | None = None
         self._template: Template | None = None
-        self._tokenizes: bool | None = None
+        self._tokenizer: tuple[int, ...] | None = None
         """None: not asked yet."""
         self._encoded = lru_cache(MAX_CACHED_TEXTS)(self._encode)
         self._has_chat = cache(lambda: self._has(f"{self.base_url}/chat/completions"))
@@ -154,17 +156,23 @@ class ModelClient:
         return self._served_model().max_model_len
 
     @property
-    def tokenizes(self) -> bool:
-        """Whether the server converts text to token ids and accepts these as prompts, as vLLM does."""
-        if (tokenizes := self._tokenizes) is None:
-            body = {"model": self.model, "prompt": "#", "add_special_tokens": False}
+    def tokenizer(self) -> tuple[int, ...]:
+        """Token ids of SAMPLE_TEXT, which differ between tokenizers; empty if the server has no /tokenize as vLLM's."""
+        if (ids := self._tokenizer) is None:
+            body = {"model": self.model, "prompt": SAMPLE_TEXT, "add_special_tokens": False}
             told: dict[str, Any] = {}
             with contextlib.suppress(ModelError, Unfit):  # a gateway may guard all that is not below /v1
                 told = self._http.post(f"{self._root}/tokenize", body, dict[str, Any])
-            self._tokenizes = tokenizes = {"count", "tokens"} <= told.keys()
-            if not tokenizes:
+            listed = told.get("tokens") if "count" in told else None
+            self._tokenizer = ids = tuple(listed) if isinstance(listed, list) else ()
+            if not ids:
                 logger.warning("%s has no /tokenize as vLLM has it: prompts go to it as text", self.base_url)
-        return tokenizes
+        return ids
+
+    @property
+    def tokenizes(self) -> bool:
+        """Whether the server converts text to token ids and accepts these as prompts, as vLLM does."""
+        return bool(self.tokenizer)
 
     @property
     def chats_better(self) -> bool:
@@ -289,6 +297,9 @@ class ModelClient:
                 self.chat.probe(self.model, seconds)
                 return
             choices = self._ask(body, seconds=seconds).choices
+        except Unfit:
+            self.chat_only = False  # there may be another API by now
+            raise
         except ChatOnly:
             raise
         except ModelError as error:  # a refusal of the parameters is an answer: it is back

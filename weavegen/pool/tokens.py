@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from weavegen.errors import TransientError
+
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
@@ -71,11 +73,13 @@ def without_nul(text: str) -> str:
 
 
 def joined(pieces: Sequence[Text | Tokens]) -> str | Tokens:
-    """Join pieces to a prompt. All of them must be Tokens, or all Text."""
+    """Join pieces to a prompt. Raises TransientError if only some are Tokens: the server was replaced meanwhile."""
     tokens = [piece for piece in pieces if isinstance(piece, Tokens)]
     if len(tokens) == len(pieces):
         filled = [piece for piece in tokens if piece.count]
         return Tokens(sum(piece.count for piece in filled), b",".join(piece.json for piece in filled))
+    if tokens:
+        raise TransientError("the server's /tokenize came or went while a prompt was made", kind="malformed")
     return "".join(piece.text for piece in pieces if isinstance(piece, Text))
 
 
