@@ -116,6 +116,22 @@ def test_limits(trial: Trial) -> None:
     assert int(ran.output.split()[-1]) <= 200 * 2**20
 
 
+def test_deleted_files_that_are_open_take_room_on_the_disk(trial: Trial) -> None:
+    """Each file is below the limit of 200 MB."""
+    code = """
+import os, time
+for number in range(6):
+    file = os.open(f"/big{number}", os.O_CREAT | os.O_WRONLY)
+    os.unlink(f"/big{number}")
+    for _ in range(50):
+        os.write(file, bytes(2**20))
+time.sleep(30)
+"""
+    ran = trial.act(f"python3 -c '{code}' && echo TOOK")
+    assert "TOOK" not in ran.output
+    assert ran.ended == "it has written more than 200 MB to its disk"
+
+
 def test_changes_of_one_trial_are_not_those_of_another(world: World, tmp_path: Path) -> None:
     place = write_task(tmp_path / "task")
     first, second = world.trial(place), world.trial(place)

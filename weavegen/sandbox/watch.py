@@ -31,6 +31,8 @@ FEW_SOCKETS = 8
 """Up to this number, the buffers of a box's sockets are not looked at: that takes 2 ms of processor time a box."""
 CLOCK_TICK = os.sysconf("SC_CLK_TCK")
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+MAX_DESCRIPTORS = 50_000
+"""Open files of a box with an image, in all its processes."""
 MAX_PATH_BYTES = 4096  # PATH_MAX of Linux, with the NUL at the end
 
 
@@ -136,6 +138,7 @@ class Watch:
             return f"it has {threads} processes and threads, {limits.processes} are allowed"
         used, inodes = files(handle)
         written, entries = disk_usage(state.changes, limits) if state.changes else (0, 0)
+        written += deleted_bytes(handle, members, limits) if state.changes else 0
         inodes += entries
         if inodes > limits.inodes:
             return f"it has {inodes:,} files and folders, {limits.inodes:,} are allowed"
@@ -299,6 +302,28 @@ def disk_usage(folder: str, limits: Limits) -> tuple[int, int]:
                         status = entry.stat(follow_symlinks=False)
                         used += status.st_blocks * 512 // max(status.st_nlink, 1)  # a file with two names counts once
     return used, entries
+
+
+def deleted_bytes(handle: Handle, members: list[Process], limits: Limits) -> int:
+    """Bytes on the disk of deleted files that a process of a box with an image still has open.
+
+    More descriptors than can be looked at in time count as more than allowed.
+    """
+    held: dict[int, int] = {}
+    descriptors: list[str] = []
+    for member in members:
+        with contextlib.suppress(OSError):
+            descriptors += (f"/proc/{member.pid}/fd/{name}" for name in os.listdir(f"/proc/{member.pid}/fd"))
+        if len(descriptors) > MAX_DESCRIPTORS:
+            return limits.disk + 1
+    with contextlib.suppress(OSError):
+        disk = os.stat(f"/proc/{handle.pid}/root").st_dev
+        for descriptor in descriptors:
+            with contextlib.suppress(OSError):  # it was closed meanwhile
+                status = os.stat(descriptor)
+                if status.st_dev == disk and status.st_nlink == 0:
+                    held[status.st_ino] = status.st_blocks * 512
+    return sum(held.values())
 
 
 def sockets(handle: Handle) -> int:
