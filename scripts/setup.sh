@@ -72,6 +72,8 @@ if [ "$(cat "$venv/.place" 2>/dev/null)" != "$PWD" ] || ! "$venv/bin/python" -m 
     # Debian has the module that puts pip into a new environment in a separate package.
     "$python" -c 'import ensurepip' 2>/dev/null ||
         apt_install "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv"
+    # Making it would empty what the link leads to, the environment of another checkout, say.
+    [ ! -L "$venv" ] || fail "$venv is a link to $(readlink "$venv"): remove the link, or set VENV=FOLDER"
     echo "setup: making $venv with $("$python" --version)"
     "$python" -m venv --clear "$venv"
     echo "$PWD" >"$venv/.place"
