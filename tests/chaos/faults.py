@@ -96,13 +96,24 @@ class World:
 Fault = Callable[[World], Iterator[float]]
 
 
-def kill(pid: int, *, family: bool = False) -> None:
-    """Send SIGKILL to a process, and with `family` also to its descendants."""
+def kill(pid: int, children: Sequence[psutil.Process] = ()) -> None:
+    """Send SIGKILL to a process and to `children`."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
-        for one in [process, *(process.children(recursive=True) if family else [])]:
+        for process in (psutil.Process(pid), *children):
             with contextlib.suppress(psutil.NoSuchProcess):
-                one.send_signal(signal.SIGKILL)
+                process.send_signal(signal.SIGKILL)
+
+
+def own_children(world: World, pid: int) -> list[psutil.Process]:
+    """Return the children of a service that are not services themselves.
+
+    A worker starts a dead supervisor, and the supervisor the other services: with all its descendants, a worker would
+    take the whole installation with it, and nobody is left to restart it.
+    """
+    services = {service.pid for service in processes.registered(world.installation.config).values()}
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [child for child in psutil.Process(pid).children() if child.pid not in services]
+    return []
 
 
 def service_killed(name: str, *, family: bool = False) -> Fault:
@@ -111,7 +122,7 @@ def service_killed(name: str, *, family: bool = False) -> Fault:
     def fault(world: World) -> Iterator[float]:
         service = processes.find(world.installation.config, name)
         if service is not None:
-            kill(service.pid, family=family)
+            kill(service.pid, own_children(world, service.pid) if family else ())
         yield world.random.uniform(0, 4)
 
     return fault
@@ -119,7 +130,7 @@ def service_killed(name: str, *, family: bool = False) -> Fault:
 
 def lint_child_killed(world: World) -> Iterator[float]:
     service = processes.find(world.installation.config, "lint")
-    children = psutil.Process(service.pid).children() if service is not None else []
+    children = own_children(world, service.pid) if service is not None else []
     if children:
         kill(world.random.choice(children).pid)
     yield 0
