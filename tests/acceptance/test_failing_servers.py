@@ -168,7 +168,7 @@ def test_scores_without_mass_pause_the_job(fleet: Installation, front: Front) ->
     job = play(fleet, traces=5)
     until(lambda: fleet.json("status")[0]["state"] == "paused", "the job is not paused", seconds=90)
     line = fleet.cli("status").stdout
-    assert "gives yes and no no probability" in line
+    assert "gives no probability to yes or no" in line
     assert fleet.sql(
         "select count(*) from scores s join traces t on t.id = s.trace_id where t.job_id = :job", job=job
     ) == [(0,)]

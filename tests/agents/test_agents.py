@@ -164,7 +164,7 @@ def test_the_audit_finds_nothing_in_their_traces(installation: Installation, gam
     ("arguments", "complaint"),
     [
         (("--agent", "research", TICTACTOE), "is a bootstrap file, and research takes tasks"),
-        (("--agent", "weave", "--task", "Do it."), "weave takes bootstrap files, no tasks"),
+        (("--agent", "weave", "--task", "Do it."), "weave takes bootstrap files, not tasks"),
         (("--agent", "react", "--from", "two.jsonl"), "give a bootstrap or a task: one of them"),
         (("--agent", "react", "bad.json"), "give a JSON object"),
         (("--agent", "react", "other.json"), "is an object: task, [messages], [system], [single], [research]"),

@@ -522,7 +522,7 @@ def test_the_commands(db: Database, database: str, tmp_path: Path) -> None:
     assert '"blocks": ' in run.invoke(app, ["reindex", "--json"]).output
     for arguments, complaint in (
         (["--trace", "1", "--job", "1"], "give one of"),
-        (["--before", "yesterday"], "no time"),
+        (["--before", "yesterday"], "not a time"),
     ):
         refused = run.invoke(app, ["search", "zeppelin", *arguments])
         assert isinstance(refused.exception, UsageError)

@@ -563,7 +563,7 @@ def refused(corpus: Installation, out: Path, *arguments: str, code: int = 2) -> 
         ("(delete from blocks returning true)", "syntax error"),
         ("nextval('blocks_id_seq') > 0", "(read-only|permission denied)"),
         ("set_config('role', 'weavegen', false) = 'x'", "permission denied|denied"),
-        ("true) union select null, null, null, null from blocks where (true", "no condition"),
+        ("true) union select null, null, null, null from blocks where (true", "not a condition"),
         ("(select count(*) from generate_series(1, 1e12)) > 0", "--seconds"),
         ("false", "nothing to export"),
     ],
@@ -602,7 +602,7 @@ def test_an_existing_folder_is_not_changed(corpus: Installation, tmp_path: Path)
     out.mkdir()
     (out / "mine").touch()
     done = corpus.cli("export", "--format", "text", "--out", out)
-    assert (done.returncode, "is there already" in done.stderr) == (2, True)
+    assert (done.returncode, "already exists" in done.stderr) == (2, True)
     assert [path.name for path in out.iterdir()] == ["mine"]
     part = tmp_path / "other.part"
     part.mkdir()

@@ -192,7 +192,7 @@ def test_a_changed_folder_is_detected(corpus: Database, config: Config, tmp_path
             f"train/{first.name} is missing",
             f"train/{second.name} differs",
         ]
-        with pytest.raises(UsageError, match="is no folder"):
+        with pytest.raises(UsageError, match="is not a folder"):
             differing(conn, "one", tmp_path / "b")
 
 
@@ -200,7 +200,7 @@ def test_names_and_folders_of_releases(corpus: Database, config: Config, tmp_pat
     make(corpus, config, tmp_path / "a")
     with pytest.raises(UsageError, match="never changed"):
         make(corpus, config, tmp_path / "b")
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         make(corpus, config, tmp_path / "a", name="two")
     with pytest.raises(UsageError, match=r"give 0, or 0\.3 to 0\.95"):
         make(corpus, config, tmp_path / "b", name="two", threshold=0.99)

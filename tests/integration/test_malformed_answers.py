@@ -162,7 +162,7 @@ def test_scores_need_logprobs_with_mass(server: RawServer) -> None:
         with pytest.raises(Unfit):
             client.probe(5)
     server.reply = changed(logprobs={"top_logprobs": [{"The": -0.1, "A": -2.0}]})
-    with pytest.raises(ModelError, match="raw gives yes and no no probability"):
+    with pytest.raises(ModelError, match="raw gives no probability to yes or no"):
         client.yes_no(["Is it?", "Is it not?"])
     client.close()
 

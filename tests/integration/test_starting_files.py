@@ -73,7 +73,7 @@ def test_the_projects_own_bootstrap_files_need_nothing(own: Config) -> None:
 
 
 def test_files_that_can_not_be_used(folder: Path) -> None:
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         job_files.read_files(folder / "missing")
     (folder / "files" / "two\nlines").touch()
     with pytest.raises(UsageError, match="can't be the name of a file"):

@@ -90,7 +90,7 @@ def test_a_service_that_ends_again_and_again_is_given_up_with_its_last_words(wat
     assert "no such device" in str(processes.registered(watched)["broken"].failed)
     assert len((watched.home / "times").read_text().split()) == 5
     [fault] = faults.service_faults(watched)
-    assert (fault.kind, fault.advice) == ("service", "mend the cause, then run `weavegen up`")
+    assert (fault.kind, fault.advice) == ("service", "fix the cause, then run `weavegen up`")
     time.sleep(0.5)
     assert len((watched.home / "times").read_text().split()) == 5
 

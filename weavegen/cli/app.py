@@ -46,15 +46,15 @@ ADVICE = {
     errno.ENOMEM: "free some memory",
     errno.EIO: "check the disk",
 }
-"""What to do about an error of the system."""
+"""What to do about an error of the operating system, by errno."""
 DATABASE_FAILS = ("08", "53", "57", "58", "XX")
-"""Beginnings of PostgreSQL's codes for what is no fault of a statement: connection, resources, shutdown, system."""
+"""SQLSTATE classes of errors that the statement did not cause: connection, resources, shutdown, system."""
 QUERY_SECONDS = 600.0
 """Seconds that an SQL condition of --where may take, in commands that have no option for it."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 N = Annotated[int, typer.Option("-n", "--count", help="Number of traces of each file.")]
-Seed = Annotated[int | None, typer.Option(help="Random seed: with an equal seed and server the traces are equal.")]
+Seed = Annotated[int | None, typer.Option(help="Random seed: the same seed and server give the same traces.")]
 User = Annotated[str | None, typer.Option(help="Your name in records. Default: WEAVEGEN_USER, else the login name.")]
 
 
@@ -80,9 +80,9 @@ def command(
 def prints(function: Callable[..., Any]) -> Callable[..., None]:
     """Adds the option --json to a command, and prints what it returns.
 
-    That is a Result; or one value or rows, for a table or JSON; or None, where the command prints by itself. A
-    function with a parameter `json` also gets the option's value. In place of a parameter that is a dataclass, the
-    command has an option for each of its fields.
+    It returns a Result; or a value or rows, printed as a table or JSON; or None if it prints its own output. A
+    function with a parameter `json` also gets the option's value. A parameter that is a dataclass becomes one option
+    for each of its fields.
     """
     parameters = dict(inspect.signature(function).parameters)
     wants_json = parameters.pop("json", None) is not None
@@ -222,7 +222,7 @@ def fail(message: str, code: int = 2) -> NoReturn:
 
 @contextmanager
 def reading() -> Iterator[Connection]:
-    """A connection to the database. An embedded database that does not run is started for the time being."""
+    """A connection to the database. Starts the embedded database temporarily if it is not running."""
     from weavegen.services import postgres, schema
 
     with postgres.running(configuration.load()) as url, unpooled(url).connect() as conn:

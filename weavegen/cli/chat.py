@@ -17,7 +17,7 @@ from weavegen.store import messages
 from weavegen.text import harmless, harmless_json
 
 POLL_SECONDS = 0.2
-"""Between two reads of the channel."""
+"""Time between reads of the channel."""
 MAX_MESSAGE_CHARS = 2_000
 """A longer line becomes several messages."""
 
@@ -75,7 +75,7 @@ class Talk:
         elif select.select([sys.stdin.fileno()], [], [], POLL_SECONDS)[0]:
             data = os.read(sys.stdin.fileno(), 65_536)
             self.input_open = bool(data)
-            # At the end of the input, what follows the last line end is a line, too.
+            # At the end of the input, text after the last newline is a line, too.
             *lines, self.rest = (self.rest + (data or b"\n")).split(b"\n")
             texts = (line.decode(errors="replace").replace("\x00", "").strip() for line in lines)
             self.typed += filter(None, texts)

@@ -20,7 +20,7 @@ from weavegen.text import harmless
 MAX_NUMBERS = 50
 """Numbers that are offered, the newest first."""
 TIMEOUT_SECONDS = 1
-"""For the query."""
+"""Time limit of the query."""
 
 
 def job_numbers(incomplete: str) -> list[tuple[str, str]]:

@@ -30,10 +30,10 @@ from weavegen.text import harmless, harmless_json
 from weavegen.trace.render import parse_trace
 
 MAX_TABLE_ROWS = 1_000
-"""Rows of a query, or traces of a job, in a table, unless another limit is given."""
+"""Default limit on the rows of a query, or the traces of a job, in a table."""
 BLOCKS_PER_READ = 100
 JSON_TYPES = (str, int, float, bool, list, dict, type(None))
-"""Types of values that PostgreSQL's driver returns and that JSON has, too."""
+"""Types of values that both PostgreSQL's driver and JSON have."""
 
 
 @command()
@@ -104,7 +104,7 @@ def sql(
     timeout: Annotated[float, typer.Option(help="Seconds that the query may take.")] = 60.0,
     limit: Annotated[
         int | None,
-        typer.Option(min=0, help=f"Maximal number of rows. Default: {MAX_TABLE_ROWS}; all with --csv or --json."),
+        typer.Option(min=0, help=f"Maximum number of rows. Default: {MAX_TABLE_ROWS}; all with --csv or --json."),
     ] = None,
     json: bool = False,
 ) -> None:
@@ -169,7 +169,7 @@ def search(
     job: Annotated[int | None, typer.Option(help="Search only the traces of this job.")] = None,
     examples: Annotated[bool, typer.Option("--examples", help="Search only the examples.")] = False,
     type: Annotated[str | None, typer.Option(help="Only blocks of this type.", autocompletion=block_types)] = None,
-    n: Annotated[int, typer.Option("-n", min=1, max=10_000, help="Maximal number of hits.")] = 10,
+    n: Annotated[int, typer.Option("-n", min=1, max=10_000, help="Maximum number of hits.")] = 10,
     min_score: Annotated[float, typer.Option(help="Leave out hits with a lower BM25 score.")] = 0.0,
     before: Annotated[
         str | None,
@@ -179,7 +179,7 @@ def search(
     """Search the corpus by BM25: orientations, actions, evaluations, debug and error blocks, and the examples.
 
     Rare words have more weight, and words with + have twice their weight. Scores of different scopes can't be
-    compared. Put a query that begins with - behind `--`.
+    compared. Put a query that begins with - after `--`.
 
     Example: weavegen search "+lantern bridge -dragon" --type action -n 5
     """
@@ -187,7 +187,7 @@ def search(
     from weavegen.search.user_search import search_texts
 
     if sum((trace is not None, job is not None, examples)) > 1:
-        raise UsageError("give one of --trace, --job and --examples, or none: then everything is searched")
+        raise UsageError("give one of --trace, --job and --examples, or none of them to search everything")
     scope = Scope(
         trace_id=trace,
         job_id=job,
@@ -219,16 +219,16 @@ def moment(text: str) -> datetime.datetime:
     try:
         at = datetime.datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"--before: {text!r:.50} is no time: give one like 2026-03-01 or 2026-03-01T12:30") from None
+        raise UsageError(f"--before: {text!r:.50} is not a time: try 2026-03-01 or 2026-03-01T12:30") from None
     return at if at.tzinfo is not None else at.replace(tzinfo=datetime.UTC)
 
 
 @command()
 def reindex() -> Result:
-    """Rebuild the index of the corpus. Nothing needs to be stopped: queries use the old index until then.
+    """Rebuild the index of the corpus. Nothing needs to stop: queries use the old index until the new one is ready.
 
-    It is needed after blocks were copied into the database without its triggers. Otherwise it only frees the space
-    of deleted blocks.
+    This is needed only after blocks were copied into the database without firing its triggers. Otherwise it just
+    frees the space of deleted blocks.
 
     Example: weavegen reindex
     """
@@ -244,9 +244,9 @@ def refresh(
     names: Annotated[list[str] | None, typer.Argument(metavar="[VIEW]...", help="Default: all materialised.")] = None,
     json: bool = False,
 ) -> Result:
-    """Recompute the materialised views from the tables. Queries of these views do not wait meanwhile.
+    """Recompute the materialised views from the tables. Queries of these views are not blocked.
 
-    Between `up` and `down` this happens about every minute anyway, and less often for views that take long. The
+    While the services run, this happens about every minute anyway, and less often for slow views. To list the
     views and their ages: `weavegen sql "select * from freshness"`.
 
     Example: weavegen refresh

@@ -27,7 +27,7 @@ STATUS_STYLES = {"running": "cyan", "ended": "green", "failed": "red", "cancelle
 RESULT_STYLES = {"won": "green", "drawn": "yellow", "lost": "red"}
 SERVER_STYLES = {"up": "green", "full": "cyan", "away": "red", "failing": "red"}
 MIN_WIDTH, MAX_WIDTH = 12, 60
-"""Characters of a shortened column: a longer text gets at least the first and at most the second."""
+"""Minimum and maximum width, in characters, of a column whose texts are shortened."""
 RECENT_SECONDS = 3600.0
 """Older errors of servers that answer are not shown."""
 
@@ -46,7 +46,7 @@ class HarmlessConsole(Console):
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console on standard output or standard error; 200 columns wide where that is no terminal."""
+    """A console on standard output or standard error; 200 columns wide if that is not a terminal."""
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
     # Environment variables about colours must not make rich redraw in a pipe.
     animated = terminal and os.environ.get("TERM", "") not in ("dumb", "unknown")
@@ -81,7 +81,7 @@ def table(
     """A table with one line per row. Without `fields`: all keys or attributes of the rows, under their names.
 
     With `short`, it fits into `width` characters; None: no limit. Columns in `short` are text that may be shortened,
-    those in `whole` text that may wrap; all others are short and on the right. Where the table is too wide, columns
+    those in `whole` text that may wrap; all others are short and right-aligned. If the table is too wide, columns
     are left out, in the order of `dropped`.
     """
     if fields is None:
@@ -172,7 +172,7 @@ def pool_table(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> T
 
 
 def capabilities(url: str, has: Capabilities | str) -> list[RenderableType]:
-    """What a model server can do, and the agents and features that follow; or why it can't be asked."""
+    """What a model server can do, and which agents and features that allows; or why it can't be asked."""
     if isinstance(has, str):
         return [f"{url}: {has}"]
     rows = []

@@ -26,12 +26,12 @@ DEFAULT_TICKS = 12
 def evaluate(
     model: Annotated[
         str | None,
-        typer.Argument(help="A model name of the pool, or a folder that its servers can load. Default: its model."),
+        typer.Argument(help="A model of the pool, or a folder that its servers can load. Default: the pool's model."),
     ] = None,
     file: Annotated[list[str] | None, typer.Option(help="Repeatable. Default: tictactoe.py and sums.py.")] = None,
     n: Annotated[int, typer.Option("-n", "--count", min=1, help="Traces of each file in each of the two jobs.")] = 32,
     ticks: Annotated[int | None, typer.Option(min=1, help=f"Ticks per trace. Default: {DEFAULT_TICKS}.")] = None,
-    seed: Annotated[int | None, typer.Option(help="The jobs' random seed. Default: one kept for evaluation.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed. Default: one reserved for evaluation.")] = None,
     param: Param = None,
     set_: Set = None,
 ) -> Result:
@@ -89,7 +89,7 @@ def run(
 
 @contextlib.contextmanager
 def serving(model: str | None) -> Iterator[str | None]:
-    """Yields the model's name in the pool. A folder is loaded into the pool's servers for the time being."""
+    """Yields the model's name in the pool. A folder is loaded into the pool's servers temporarily."""
     if model is None or not Path(model).is_dir():
         yield model
         return
@@ -104,7 +104,7 @@ def serving(model: str | None) -> Iterator[str | None]:
 
 
 def lines(evaluations: "list[Evaluation]") -> Iterator[tuple[str, list[str]]]:
-    """For each measure its name, and a cell for each evaluation."""
+    """The name of each measure, with a cell for each evaluation."""
     for name in evaluations[0].success:
         yield f"success, {name}", [percent(evaluation.success[name]) for evaluation in evaluations]
         if all(name in evaluation.unaided_success for evaluation in evaluations):

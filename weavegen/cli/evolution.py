@@ -17,7 +17,7 @@ from weavegen.store import programs
 from weavegen.store.programs import SearchTask
 
 MAX_ANCESTORS = 20
-"""Ancestors of the best program in the table, the newest first; JSON has all."""
+"""The table shows this many of the best program's ancestors, the newest first; JSON has all."""
 
 
 @command()
@@ -35,10 +35,10 @@ def evolution(
     with reading() as conn:
         rows = programs.of_trace(conn, trace)
         generations = sql.run(conn, "store/generations", trace=trace).mappings()
-        missing = f"there is no trace {trace}: see their numbers with  weavegen status JOB"
+        missing = f"there is no trace {trace}: `weavegen status JOB` lists a job's traces"
         about = required(programs.task_of(conn, trace), missing)
     if not rows:
-        raise UsageError(f"trace {trace} has tried no programs yet: give one of the agent funsearch")
+        raise UsageError(f"trace {trace} has tried no programs yet: give a trace of the agent funsearch")
     # The highest score; of equal scores the shortest program, then the first.
     scored = [row for row in rows if row.score is not None]
     best = max(scored, key=lambda row: (row.score, -len(row.source), -row.number), default=None)
@@ -125,7 +125,7 @@ def picture(rows: Sequence[Any], generations: list[dict[str, Any]], about: Searc
         for name in ("best_so_far", "median")
     )
     target = about.task.get("score_to_reach")
-    # The axis begins at the lower quartile, or a few very low scores would press all others into one line.
+    # The axis begins at the lower quartile: otherwise a few very low scores would press all others into one line.
     heights = sorted(score for _, score in scored)
     lowest = min(best_so_far[0][1], heights[len(heights) // 4])
     series = [

@@ -28,7 +28,7 @@ class ExportOptions:
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write. It must not exist.")] = None
     where: Annotated[str | None, typer.Option(help="An SQL condition over the format's view.")] = None
     split: Annotated[str, typer.Option(help="Shares of the traces, such as train=0.95,test=0.05.")] = "train=1"
-    limit: Annotated[int | None, typer.Option(min=1, help="Take only the first so many rows of the view.")] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Take only the first N rows of the view.")] = None
     context: Annotated[int | None, typer.Option(min=1, help="text: cut into pieces of at most N tokens.")] = None
     context_bytes: Annotated[int | None, typer.Option(min=1, help="As --context, but in bytes.")] = None
     per_block: Annotated[
@@ -38,7 +38,7 @@ class ExportOptions:
     per_text: Annotated[int | None, typer.Option(min=1, help="sft, dpo, kto: at most N rows with equal texts.")] = None
     min_margin: Annotated[
         float | None,
-        typer.Option(min=0, help="dpo: least difference in value of two texts with one outcome. Default: 1."),
+        typer.Option(min=0, help="dpo: minimum difference in value of two texts with the same outcome. Default: 1."),
     ] = None
     student: Annotated[
         Path | None,
@@ -48,10 +48,10 @@ class ExportOptions:
             "sft and messages also get its tokens, with labels.",
         ),
     ] = None
-    shard_size: Annotated[str, typer.Option(help="Begin a new file after so many bytes, such as 500M.")] = "500M"
+    shard_size: Annotated[str, typer.Option(help="Begin a new file after this many bytes, such as 500M.")] = "500M"
 
     def order(self, format: str) -> "write.Export":
-        """The export that these options order. Raises UsageError."""
+        """The export that these options describe. Raises UsageError."""
         from weavegen import exports
         from weavegen.exports import write
         from weavegen.exports.format import Options
@@ -85,7 +85,7 @@ def export(
     dry_run: Annotated[bool, typer.Option(help="Only print how many rows and traces match.")] = False,
     push_to_hub: Annotated[
         str | None,
-        typer.Option(metavar="OWNER/NAME", help="Also upload the folder to this dataset of the hub, with HF_TOKEN."),
+        typer.Option(metavar="OWNER/NAME", help="Also upload the folder to this Hugging Face dataset, with HF_TOKEN."),
     ] = None,
     public: Annotated[bool, typer.Option("--public", help="--push-to-hub creates a public dataset.")] = False,
 ) -> Result:
@@ -117,7 +117,7 @@ def export(
 
 
 def write_folder(order: "write.Export", hub: "Dataset | None" = None) -> Result:
-    """Write the folder. `hub`: where to upload it then."""
+    """Write the folder, and upload it to `hub` if that is given."""
     from weavegen.exports import write
 
     with reading() as conn, progress_bar(order.format.name) as progress:

@@ -1,4 +1,4 @@
-"""The commands images: root file systems of Harbor tasks, made ahead, listed and removed."""
+"""The images commands: build the root file systems of Harbor tasks in advance, list and remove them."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -34,7 +34,7 @@ Timeouts = Annotated[float, typer.Option(min=0.01, max=1000, help="Multiply time
 
 @command("list", group=images)
 def list_images() -> Result:
-    """List the images of this host. Images share layers, so that the disk holds less than the sum of their sizes.
+    """List the images of this host. Images share layers, so they need less disk space than the sum of their sizes.
 
     Example: weavegen images list
     """
@@ -56,11 +56,11 @@ def build(
     folders: Annotated[list[str], typer.Argument(help="Harbor tasks, or folders of such tasks.")],
     image: Base = None,
     timeout_multiplier: Timeouts = 1.0,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Images made at a time; at most the cores, and 8.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Concurrent builds, at most one per core, 8 in all.")] = None,
 ) -> Result:
-    """Make the images of Harbor tasks ahead. The exit code is 1 if any can't be made.
+    """Build the images of Harbor tasks in advance. The exit code is 1 if a build fails.
 
-    Without this, the first trace of a task makes its image.
+    Otherwise the first trace of a task builds its image.
 
     Example: weavegen images build tasks/
     """
@@ -79,7 +79,7 @@ def build(
     made: dict[str, float] = {}
     failed: dict[str, str] = {}
     with progress_bar("images") as bar, ThreadPoolExecutor(jobs or os.cpu_count()) as pool, ExitStack() as stack:
-        stack.callback(pool.shutdown, cancel_futures=True)  # after Ctrl-C only the images that are being made
+        stack.callback(pool.shutdown, cancel_futures=True)  # after Ctrl-C, start no more builds
         waiting = {pool.submit(make, folder, task): task.name for folder, task in tasks}
         for done, future in enumerate(as_completed(waiting), 1):
             name = waiting[future]
@@ -95,10 +95,10 @@ def build(
 
 @command(group=images)
 def add(
-    name: Annotated[str, typer.Argument(help="The name as after FROM in Dockerfiles.")],
+    name: Annotated[str, typer.Argument(help="The name that Dockerfiles use after FROM.")],
     source: Annotated[Path, typer.Argument(help="A root file system as a folder or a tar archive, or an OCI folder.")],
 ) -> Result:
-    """Let Dockerfiles begin with an image that no registry gives here.
+    """Add a base image that Dockerfiles name and that this host can't get from a registry.
 
     Example: weavegen images add ubuntu:24.04 ./rootfs.tar
     """
@@ -111,9 +111,9 @@ def add(
 
 @command(group=images)
 def prune() -> Result:
-    """Remove the images of tasks that no open trace works on, and what killed builds have left.
+    """Remove images that no open trace uses, and what killed builds have left behind.
 
-    Images are made again when they are needed.
+    A removed image is built again when it is needed.
 
     Example: weavegen images prune
     """

@@ -40,7 +40,7 @@ SERVE_SECONDS = 600.0
 """Time that a server may take to serve new weights after the command of --serve."""
 POLL_SECONDS = 1.0
 MOST_ROUNDS = 100
-"""Seeds of the jobs are the loop's seed times this, plus the round."""
+"""The seed of a round's jobs is the loop's seed times this, plus the round's number."""
 
 
 @command()
@@ -48,9 +48,9 @@ def improve(
     model: Model,
     files: Annotated[list[str], typer.Argument(help="Bootstrap files, or patterns such as 'my_bootstraps/*.py'.")],
     training: Training,
-    to: Annotated[Path, typer.Option("--out", "-o", help="The loop's folder. The same command again goes on there.")],
-    rounds: Annotated[int, typer.Option(min=1, max=MOST_ROUNDS - 1, help="Rounds at most.")] = 5,
-    patience: Annotated[int, typer.Option(min=1, help="Stop after so many rounds without a new best model.")] = 3,
+    to: Annotated[Path, typer.Option("--out", "-o", help="The loop's folder. Repeat the command to continue.")],
+    rounds: Annotated[int, typer.Option(min=1, max=MOST_ROUNDS - 1, help="Maximum number of rounds.")] = 5,
+    patience: Annotated[int, typer.Option(min=1, help="Stop after this many rounds without a new best model.")] = 3,
     n: Annotated[int, typer.Option("-n", "--count", min=1, help="Traces of each file in a round.")] = 64,
     held_out: Annotated[int, typer.Option(min=1, help="Traces of each file in each of an evaluation's jobs.")] = 64,
     ticks: Annotated[int | None, typer.Option(min=1, help=f"Per trace. Default: {evaluate.DEFAULT_TICKS}.")] = None,
@@ -58,10 +58,10 @@ def improve(
     set_: Set = None,
     set_writing: Annotated[
         list[str] | None,
-        typer.Option(help="As --set, but only for the traces that are learnt from: search=execute; repeatable."),
+        typer.Option(help="Like --set, but only for the traces to learn from, such as search=execute; repeatable."),
     ] = None,
     where: Where = None,
-    all_traces: Annotated[bool, typer.Option("--all-traces", help="sft: imitate traces that failed too.")] = False,
+    all_traces: Annotated[bool, typer.Option("--all-traces", help="sft: also imitate traces that failed.")] = False,
     serve: Annotated[
         str | None,
         typer.Option(
@@ -75,7 +75,7 @@ def improve(
 
     In a round the best model so far writes traces, the base model is trained on the outcomes of all rounds, and
     the result is measured on held-out seeds. The folder gets report.html, an adapter for each round, and `best`.
-    After a kill the same command goes on. docs/improve.md has the rules.
+    The same command continues a loop that was killed. docs/improve.md has the rules.
 
     Example: weavegen improve Qwen/Qwen3-8B 'my_bootstraps/*.py' --lora 32 -n 200 --ticks 40 -o loop
     """
@@ -218,7 +218,7 @@ class Driver:
         return True
 
     def auc_of_base(self, round: Round, model: str | None) -> float | None:
-        """The AUC of a round's answers about the actions that the base executed; None: there is none to tell.
+        """The AUC of a round's answers about the actions that the base executed; None: unknown.
 
         The better a model writes, the less easily its own errors are recognised. These actions are the same for all.
         """
@@ -235,7 +235,7 @@ class Driver:
             return area([pair for _, pair in judged(conn, job, name)])
 
     def once(self, round: Round, what: str, **job: Any) -> int:
-        """Enqueue a job, unless it was before: a kill may have come between the job and the state."""
+        """Enqueue a job, unless that was done before: a kill may have come before the state was saved."""
         from weavegen.engine import enqueueing
 
         name = f"{self.loop.name} round {round.number}: {what}"
@@ -291,7 +291,7 @@ class Driver:
         self.console.print(f"round {round.number}: {text}", highlight=False)
 
     def publish(self) -> None:
-        """Write the report, let `best` lead to the best adapter, and unload the models that are not the best."""
+        """Write the report, link `best` to the best adapter, and unload all other models."""
         from weavegen.viewer import rounds_page
 
         rounds_page.write(self.folder, self.loop, lines(self.loop.rounds))
@@ -314,7 +314,7 @@ def area(labels: Sequence[Pair]) -> float | None:
 
 
 def lines(rounds: list[Round]) -> list[tuple[str, list[str]]]:
-    """For each measure its name, and a cell for each round that was evaluated."""
+    """The name of each measure, with a cell for each round that was evaluated."""
     done = [round for round in rounds if round.evaluation is not None]
     rows = list(evaluate.lines([round.evaluation for round in done if round.evaluation is not None]))
     rows.append(("will it run? AUC on the base's actions", [number(round.auc, "{:.2f}") for round in done]))

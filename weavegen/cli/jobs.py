@@ -35,7 +35,7 @@ Set = Annotated[
     ),
 ]
 ROLES = ("agent", "evaluator", "researcher", "teacher")
-"""Who can have a model of their own: who writes, who answers yes/no questions, who does tasks of `agent.research`."""
+"""Roles with their own model: writer, judge of yes/no questions, agent of `agent.research`, teacher of the writer."""
 JobName = Annotated[str | None, typer.Option(help="A name for the job.")]
 Network = Annotated[
     Literal["none", "host"] | None,
@@ -55,7 +55,7 @@ PackagesFolder = Annotated[
         help="Instead of --packages: a virtual environment, or a folder of packages, on each execute host.",
     ),
 ]
-FilesFolder = Annotated[Path | None, typer.Option("--files", metavar="FOLDER", help="Files that /app begins with.")]
+FilesFolder = Annotated[Path | None, typer.Option("--files", metavar="FOLDER", help="Initial files of /app.")]
 McpFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="A JSON file with mcpServers, whose tools the model may call; see docs/mcp.md."),
@@ -69,7 +69,7 @@ class JobOptions:
 
     files: Annotated[list[str] | None, typer.Argument(help="Bootstraps or tasks, such as 'bootstraps/*.py'.")] = None
     n: N = 1
-    ticks: Annotated[int | None, typer.Option(help="End a trace after so many ticks.")] = None
+    ticks: Annotated[int | None, typer.Option(help="End a trace after this many ticks.")] = None
     until: Annotated[str | None, typer.Option(help="End a trace at this size, such as 500k or 2M bytes.")] = None
     seed: Seed = None
     from_: Annotated[str | None, typer.Option("--from", help="JSONL with bootstrap or task, n, params, seed.")] = None
@@ -90,7 +90,7 @@ class JobOptions:
         str | None,
         typer.Option(
             help="Chat template: a model's folder, its chat_template.jinja, a JSON file of texts, or none. "
-            "Default: the model's own, as the server tells it."
+            "Default: the model's own, as its server reports it."
         ),
     ] = None
     name: JobName = None
@@ -107,11 +107,11 @@ class JobOptions:
     network: Network = None
     search: Annotated[
         Literal["cascade", "tree", "execute", "tree-execute"] | None,
-        typer.Option(help="Sample blocks in rounds, grow a tree of half-written ones, or try the best ones first."),
+        typer.Option(help="Sample rounds of candidates, or grow a tree of unfinished ones; execute: try the best."),
     ] = None
     correction: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Correct scores with this correction of `weavegen calibrate --fit`."),
+        typer.Option(metavar="NAME", help="Correct scores with this correction, stored by `weavegen calibrate --fit`."),
     ] = None
 
 
@@ -135,13 +135,13 @@ def run(job: JobOptions, json: bool = False) -> None:
 
 
 def submit(job: JobOptions, *, workers: bool = False) -> int:
-    """Check the options, and with `workers` that some answer; then write the job. Returns its number."""
+    """Check the options, with `workers` also that workers answer; then write the job. Returns its number."""
     from weavegen.engine import enqueueing
 
     if (bool(job.files or job.task), bool(job.from_), bool(job.harbor)).count(True) != 1:
-        raise UsageError("give bootstrap files, --task, --harbor, or --from with a jobs file: one of them")
+        raise UsageError("give bootstrap files, --task, --harbor, or --from with a jobs file: exactly one of them")
     if (job.param and not job.files) or (job.from_ and job.n != 1):
-        raise UsageError("--param is for bootstrap files alone, and a jobs file has its own n: leave it out")
+        raise UsageError("--param is only for bootstrap files, and a jobs file has its own n: leave it out")
     if job.from_:
         orders = enqueueing.rows(job.from_)
     elif job.harbor:

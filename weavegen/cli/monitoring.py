@@ -25,10 +25,10 @@ def metrics(
     host: Annotated[str, typer.Option(help="With --listen: the address to listen on.")] = "127.0.0.1",
     json: bool = False,
 ) -> None:
-    """Print the installation's figures in Prometheus' text format, or serve them at /metrics.
+    """Print the installation's metrics in Prometheus' text format, or serve them at /metrics.
 
-    docs/metrics.md defines each figure; deploy/grafana/weavegen.json is a dashboard for Grafana. `weavegen serve`
-    has the same figures at /metrics.
+    docs/metrics.md defines each metric; deploy/grafana/weavegen.json is a dashboard for Grafana. `weavegen serve`
+    has the same metrics at /metrics.
 
     Example: weavegen metrics --listen 9464
     """
@@ -47,7 +47,7 @@ def metrics(
 
 
 def serve(reader: Database, host: str, port: int) -> None:
-    """Serve the viewer's page of figures alone, until SIGINT or SIGTERM. Raises UsageError."""
+    """Serve only the viewer's page of metrics, until SIGINT or SIGTERM. Raises UsageError."""
     import uvicorn
     from starlette.applications import Starlette
     from starlette.routing import Route
@@ -69,23 +69,23 @@ log = logging.getLogger(__name__)
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 """OpenTelemetry's variables for the collector's address. The SDK also reads those for headers and timeouts."""
 POLL_SECONDS = 2.0
-"""With --follow: between two reads of the database, and between two attempts to reach a collector."""
+"""With --follow: time between reads of the database, and between attempts to reach a collector."""
 
 
 @command()
 def spans(
     job: Annotated[int | None, typer.Option(help="Send only ticks of this job.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with ticks as they end, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Keep sending ticks as they end, until Ctrl-C.")] = False,
     hours: Annotated[
         float | None,
-        typer.Option(min=0, help="Begin so many hours ago. Default: all ticks; with --follow only new ticks."),
+        typer.Option(min=0, help="Begin this many hours ago. Default: all ticks; with --follow only new ticks."),
     ] = None,
     json: bool = False,
 ) -> None:
     """Send finished ticks to an OpenTelemetry collector: a trace for each tick, a span for each of its steps.
 
-    OTEL_EXPORTER_OTLP_ENDPOINT is the collector's address, which takes OTLP over HTTP;
-    OTEL_EXPORTER_OTLP_HEADERS are further headers. --json prints the requests, of at most 200 ticks each, and
+    OTEL_EXPORTER_OTLP_ENDPOINT is the address of a collector that takes OTLP over HTTP;
+    OTEL_EXPORTER_OTLP_HEADERS has additional headers. --json prints the requests, of at most 200 ticks each, and
     sends nothing.
 
     Example: OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 weavegen spans --follow
@@ -131,9 +131,9 @@ class Collector:
         self.away = False
 
     def send(self, spans: "list[ReadableSpan]", follow: bool) -> bool:
-        """Send spans. Returns False if the collector is away and `follow` allows another attempt.
+        """Send spans. Returns False if the collector is unreachable and `follow` allows another attempt.
 
-        Raises UsageError if the collector refuses the spans, or is away.
+        Raises UsageError if the collector refuses the spans, or is unreachable.
         """
         from opentelemetry.sdk.trace.export import SpanExportResult
 
@@ -147,6 +147,6 @@ class Collector:
             reason = "no connection" if self.status is None else f"HTTP status {self.status}"
             raise UsageError(f"the collector does not answer: {reason}")
         if not self.away:
-            log.warning("the collector does not answer: tried again every %g seconds", POLL_SECONDS)
+            log.warning("the collector does not answer: trying again every %g seconds", POLL_SECONDS)
         self.away = True
         return False

@@ -34,7 +34,7 @@ def retry(
     job: Annotated[int | None, typer.Option(help="Retry only traces of this job.")] = None,
     where: Annotated[str | None, typer.Option(help="An SQL condition over traces. Default: all that failed.")] = None,
     cancelled: Annotated[bool, typer.Option(help="Retry cancelled traces instead of failed ones.")] = False,
-    new_seed: Annotated[bool, typer.Option(help="New seeds: with its old one, a trace may fail again.")] = False,
+    new_seed: Annotated[bool, typer.Option(help="Use new seeds: with its old seed, a trace may fail again.")] = False,
     dry_run: Annotated[bool, typer.Option(help="Only print how many traces match.")] = False,
 ) -> Result:
     """Queue failed traces again, as new traces of the same jobs. The failed traces stay in the corpus.
@@ -43,7 +43,7 @@ def retry(
 
     Example: weavegen retry --job 3 --where "failure_kind = 'model' and ticks < 3"
     """
-    if job is None and not where:  # an empty one too: a variable of a shell that is not set
+    if job is None and not where:  # an empty --where too: perhaps a shell variable was not set
         raise UsageError("give --job, --where or both: which traces to retry")
     status = TraceStatus.CANCELLED if cancelled else TraceStatus.FAILED
     with writing() as conn:
@@ -164,7 +164,7 @@ def restore(file: File) -> Result:
     from weavegen.services import schema
 
     if not file.is_file():
-        raise UsageError(f"{file} is no file: give one that `weavegen backup` wrote")
+        raise UsageError(f"{file} is not a file: give one that `weavegen backup` wrote")
     run("pg_restore", "--list", str(file.absolute()))
     with postgres.running(configuration.load(), create=True) as url:
         schema.upgrade(url)  # also creates the reader role, with its privileges on tables that will be created
@@ -223,7 +223,7 @@ def fork(
         int,
         typer.Argument(help="The number of a trace. It may be running, over, or a fork.", autocompletion=trace_numbers),
     ],
-    at: Annotated[int, typer.Option(help="Index of the first block that is written anew.")],
+    at: Annotated[int, typer.Option(help="Index of the first new block.")],
     n: Annotated[int, typer.Option("-n", "--count", help="Number of forks.")] = 1,
     seed: Seed = None,
     set_: Set = None,

@@ -26,7 +26,7 @@ GPUS_PER_SERVER = 4
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """A number that the plan rests on."""
+    """A number that the plan is based on."""
 
     value: float
     meaning: str
@@ -47,7 +47,7 @@ def plan(
     job: Annotated[int | None, typer.Option(help="A job to take rates from.", autocompletion=job_numbers)] = None,
     rate: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A rate of your own.")] = None,
 ) -> Result:
-    """Print what an amount of kept traces takes (hours, cores, memory, disk), and the rates that this rests on.
+    """Print what an amount of kept traces takes (hours, cores, memory, disk), and the rates that this is based on.
 
     docs/plan.md explains both. Rates of a job that your own model wrote are better than any default.
 
@@ -57,7 +57,7 @@ def plan(
     if gpus % gpus_per_server:
         raise UsageError(f"--gpus {gpus}: give a multiple of --gpus-per-server, {gpus_per_server}")
     if gpus_per_server != GPUS_PER_SERVER and "tokens_per_second" not in rates:
-        raise UsageError(f"give --rate tokens_per_second=N: its default is that of a server of {GPUS_PER_SERVER} GPUs")
+        raise UsageError(f"give --rate tokens_per_second=N: its default is for a server of {GPUS_PER_SERVER} GPUs")
     if job is not None:
         with reading() as conn:
             measured, line = rates_of_job(conn, job)
@@ -93,9 +93,9 @@ def estimate(kept: int, gpus: int, servers: int, rates: Mapping[str, Rate]) -> d
     blocks = kept / r["bytes_per_block"]
     traces, active = math.ceil(blocks / r["blocks_per_trace"]), round(servers * r["slots"])
     cores = math.ceil(2 * blocks / seconds * r["steps_per_block"] * r["cpu_per_step"])
-    # MiB by docs/deploy.md: model workers with 4 GiB of cached traces, execute workers, lint processes, pages and Redis
+    # MiB (docs/deploy.md): model workers with 4 GiB of cached traces, execute workers, lint processes, pages and Redis
     workers = 4_226 * math.ceil(active / 256) + 250 * math.ceil(blocks / seconds / 100) + 110 * cores + 982
-    prompt_tokens = r["tokens_per_second"] * r["prompt_tokens_per_sampled"]  # a second and server
+    prompt_tokens = r["tokens_per_second"] * r["prompt_tokens_per_sampled"]  # per second and server
     return {
         "hours": seconds / 3600,
         "gpu_hours": gpus * seconds / 3600,

@@ -114,7 +114,7 @@ def add(
 def probe(
     urls: Annotated[list[str] | None, typer.Argument(metavar="[URL]...", help="Default: the pool's servers.")] = None,
 ) -> Result:
-    """Ask model servers what they can do, and show which agents and features follow. Sends about fifteen requests each.
+    """Probe what model servers can do, and show which agents and features that allows. Sends each about 15 requests.
 
     Example: weavegen pool probe
     """
@@ -131,7 +131,7 @@ def probe(
 
 @command(group=pool)
 def remove(url: Url) -> Result:
-    """Take a server that was added out of the pool. Within seconds no more requests are sent to it.
+    """Remove an added server from the pool. Within seconds no more requests are sent to it.
 
     In-flight requests finish, and its traces continue on other servers. To remove a server of OPENAI_BASE_URL,
     change that variable.
@@ -142,7 +142,7 @@ def remove(url: Url) -> Result:
     with writing() as conn:
         before = pool_members.members(conn, config := configuration.load())
         if base in before.keys.keys() - before.owners.keys():
-            raise UsageError(f"{base} is one of OPENAI_BASE_URL: take it out there, and start the workers again")
+            raise UsageError(f"{base} is one of OPENAI_BASE_URL: remove it there, and restart the workers")
         traces = servers.remove(conn, base)
         left = pool_members.members(conn, config).keys
     traces_text = f"{traces} running traces " + ("continue on other servers" if left else "wait for another server")
@@ -152,7 +152,7 @@ def remove(url: Url) -> Result:
 
 @command(group=pool)
 def load(
-    name: Annotated[str, typer.Argument(help="The name under which jobs ask for it: --model NAME.")],
+    name: Annotated[str, typer.Argument(help="The name that jobs ask for: --model NAME.")],
     folder: Annotated[Path, typer.Argument(help="A LoRA adapter in PEFT's format, where all servers can read it.")],
 ) -> Result:
     """Load an adapter into all servers of the pool, which serve it beside their model without interruption.
@@ -163,7 +163,7 @@ def load(
     Example: weavegen pool load round-1 models/round-1
     """
     if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder: give that of an adapter")
+        raise UsageError(f"{folder} is not a folder: give an adapter's folder")
     keys = members()
     adapters.load(keys, name, folder)
     line = f"{name} is served by {len(keys)} servers: enqueue with --model {name}"
@@ -240,7 +240,7 @@ app.add_typer(nano, name="nano")
 def serve(context: typer.Context) -> None:
     """Serve a model in the foreground: weavegen's own, or another one of up to about ten million parameters.
 
-    It is a program of its own: this process becomes it. `weavegen nano serve --help` lists its options.
+    The server program replaces this process. `weavegen nano serve --help` lists its options.
 
     Example: weavegen nano serve --port 8018
     """

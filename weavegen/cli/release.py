@@ -37,7 +37,7 @@ def release(
     format: Annotated[str, typer.Option("--format", "-f", help="A format of `weavegen export --list`.")] = "text",
     options: ExportOptions,
     near_duplicates: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Similarity to a better row at which a row is removed; 0: none.")
+        float, typer.Option(min=0.0, max=1.0, help="Remove rows at least this similar to a better row; 0: remove none.")
     ] = 0.8,
     list_: Annotated[bool, typer.Option("--list", help="List the releases.")] = False,
     verify: Annotated[

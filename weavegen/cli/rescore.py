@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from weavegen.evaluator.calibration import Figures, Fit, Pair
 
 MAX_NAME_CHARS = 100
-SIMULATED_ANSWERS = "SIMULATED answers: the simulation is no model, and its answers mean nothing"
+SIMULATED_ANSWERS = "SIMULATED answers: the simulation is not a model, and its answers mean nothing"
 POLL_SECONDS = 0.5
-"""Between two reads of a campaign's state."""
+"""Time between reads of a campaign's state."""
 LINE_SECONDS = 10.0
-"""Between two lines about a campaign, where there is no terminal."""
+"""Time between lines about a campaign, if there is no terminal."""
 
 
 Over = Literal["blocks", "candidates"]
@@ -51,7 +51,7 @@ class CampaignOptions:
     ] = None
     name: Annotated[str | None, typer.Option(help="The campaign's name. Default: the rubric's file name.")] = None
     over: Annotated[Over, typer.Option(help="Ask about recorded blocks, or about all sampled candidates.")] = "blocks"
-    limit: Annotated[int | None, typer.Option(min=1, help="Ask about only the first so many, by id.")] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Ask about only the first N, by id.")] = None
     model: Annotated[str | None, typer.Option(help="The model to ask. Default: the model of each trace's job.")] = None
 
 
@@ -64,12 +64,12 @@ def rescore(
     list_: Annotated[bool, typer.Option("--list", help="List the campaigns.")] = False,
     stop: Annotated[str | None, typer.Option(metavar="NAME", help="Stop a campaign. Its answers stay.")] = None,
     resume: Annotated[str | None, typer.Option(metavar="NAME", help="Continue a stopped campaign.")] = None,
-    retry: Annotated[str | None, typer.Option(metavar="NAME", help="Ask the questions that failed once more.")] = None,
+    retry: Annotated[str | None, typer.Option(metavar="NAME", help="Ask failed questions again.")] = None,
     json: bool = False,
 ) -> Result:
     """Ask the model yes/no questions about recorded blocks or candidates. Running traces have priority.
 
-    About each text the model reads exactly the prompt that it read before it wrote the text. The answers are added
+    For each text, the model reads exactly the prompt that it read before it wrote the text. The answers are added
     to the corpus (view campaign_answers); none is overwritten. The workers ask the questions, and the command
     returns at once, unless --wait is given.
 
@@ -147,7 +147,7 @@ def parts(rows: Sequence[Any]) -> Iterator[RenderableType]:
     if any(row.failed for row in rows):
         yield (
             'why some failed:  weavegen sql "select failure, count(*) from campaign_items where failure is not '
-            'null group by 1"; once more:  weavegen rescore --retry NAME'
+            'null group by 1"; ask again:  weavegen rescore --retry NAME'
         )
 
 
@@ -172,13 +172,13 @@ def watch(conn: Connection, name: str, *, stderr: bool) -> Any:
 def calibrate(
     campaign: Annotated[str | None, typer.Option(help="A campaign's answers. Default: scores of the ticks.")] = None,
     where: Annotated[str | None, typer.Option(help="An SQL condition over the view calibration_pairs.")] = None,
-    bearing: Annotated[bool, typer.Option(help="Also questions that the outcome answers in part.")] = False,
+    bearing: Annotated[bool, typer.Option(help="Include questions that the outcome answers only in part.")] = False,
     fit_name: Annotated[str | None, typer.Option("--fit", metavar="NAME", help="Fit and store a correction.")] = None,
 ) -> Result:
     """Compare the probabilities that the model gave with what really happened, for each question.
 
-    Known are whether a block ran, whether an evaluation was true, whether an assertion held, and what people said
-    of it in the viewer. Jobs use a stored correction (--fit) if they are enqueued with --correction NAME.
+    The known outcomes are whether a block ran, whether an evaluation was true, whether an assertion held, and what
+    people said of them in the viewer. Jobs use a stored correction (--fit) if they are enqueued with --correction NAME.
 
     Example: weavegen calibrate --campaign ran --where "type = 'action'" --fit ran-1
     """
@@ -301,7 +301,7 @@ def fits_report(name: str, fits: "Sequence[Fit]", refused: Sequence[str]) -> Ite
             "after": lambda fit: round(fit.brier_after, 4),
         },
     )
-    yield "after: by cross-validation; other traces, or with few traces other labels, are fitted to correct it"
+    yield "after: cross-validated; each label is corrected by a fit to other traces (few traces: to other labels)"
     for fit in fits:
         if fit.slope <= 0:
             yield display.cell(f"{fit.question}: the slope is not above 0: it would reverse the selection", "yellow")

@@ -39,7 +39,7 @@ def from_source_tree(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not name.startswith(error.name):
             raise
-        raise UsageError(f"{name.partition('.')[0]}/ is in the source tree alone: clone the repository") from None
+        raise UsageError(f"{name.partition('.')[0]}/ is only in the source tree: clone the repository") from None
 
 
 def with_model(name: str | None) -> configuration.Config:
@@ -65,13 +65,13 @@ def up(
     tensor_parallel: Annotated[int, typer.Option(help="With --vllm: GPUs that share the weights of a server.")] = 1,
     gpus: Annotated[str | None, typer.Option(help="With --vllm: GPUs to use, such as 0,1,2,3. Default: all.")] = None,
     vllm_options: Annotated[str, typer.Option(help='Further options of vLLM, such as "--max-model-len 16384".')] = "",
-    threads: Annotated[int, typer.Option(help="Requests at the same time; best: the number of running traces.")] = 256,
+    threads: Annotated[int, typer.Option(help="Concurrent model requests; best: the number of running traces.")] = 256,
 ) -> Result:
     """Start the database, the broker, the workers, and without OPENAI_BASE_URL a small model.
 
-    Services that run already stay as they are, unless the settings changed: then the workers are started again. The
-    settings, which are environment variables, are stored in WEAVEGEN_HOME and hold for all later commands, unless a
-    variable is set to another value; set to nothing, it has its default. Services that die are restarted.
+    Services that already run are left alone, but if the settings have changed, the workers are restarted. The
+    settings, which are environment variables, are stored in WEAVEGEN_HOME and apply to all later commands, unless a
+    variable is set to another value; an empty value stands for the default. Services that die are restarted.
 
     Flower and the viewer, web pages for a browser, start last, on ports 5555 and 8991, or on those in
     WEAVEGEN_FLOWER and WEAVEGEN_VIEWER; 0 means not to start it.
@@ -82,18 +82,18 @@ def up(
     from weavegen.services import fleet, model_server
 
     if vllm is None and (tensor_parallel != 1 or gpus is not None or vllm_options):
-        raise UsageError("--tensor-parallel, --gpus and --vllm-options are of vLLM: give --vllm MODEL, too")
+        raise UsageError("--tensor-parallel, --gpus and --vllm-options are for vLLM: give --vllm MODEL, too")
     if vllm is not None and model is not None:
         raise UsageError("--vllm and --model both name the model: give one of them")
     if vllm is not None:
-        # A name of the hub stays as it is.
+        # A name on the hub stays as it is.
         model = f"{model_server.VLLM}{Path(vllm).absolute() if Path(vllm).is_dir() else vllm}"
     config = with_model(model)
     if vllm is not None and config.model_url is not None:
         raise UsageError("OPENAI_BASE_URL names the model servers: unset it, or set it to nothing, to start vLLM")
     provider(config.sandbox).require()
     if sim_options and config.model != model_server.SIM:
-        raise UsageError("--sim-options are of the simulation: give --model sim, too")
+        raise UsageError("--sim-options is for the simulation: give --model sim, too")
     simulated = from_source_tree("simulation.options").split(sim_options) if sim_options else ()
     parts = fleet.up(
         config,
@@ -153,7 +153,7 @@ def down(
 
 @command()
 def migrate() -> Result:
-    """Upgrade the database to this version's schema, and start nothing. It is for deployments; `up` does it, too.
+    """Upgrade the database to this version's schema, and start nothing. This is for deployments; `up` also does it.
 
     Example: DATABASE_URL=postgresql://weavegen@db/weavegen weavegen migrate
     """
@@ -173,7 +173,7 @@ def doctor(
     only: Annotated[str, typer.Option(help="Run only attacks whose name matches this regular expression.")] = "",
     json: bool = False,
 ) -> Result:
-    """Check every part of the installation, and advise on what is missing. The exit code is 1 if something is.
+    """Check every part of the installation, and say how to fix problems. The exit code is 1 if there are any.
 
     With --sandbox it attacks boxes of its own with hostile code, and inspects this host after each attack. The
     exit code is 1 if an attack is not contained. That takes a minute or two. While the sandbox holds, the host

@@ -40,17 +40,17 @@ from weavegen.store.servers import ServerHealth
 from weavegen.text import duration, number
 
 SURVEY_SECONDS = 0.2
-"""Between two surveys of the model servers, each of which takes a second where one answers."""
+"""Time between surveys of the model servers. A survey takes a second if a server answers."""
 
 
 @command()
 def top(
-    once: Annotated[bool, typer.Option("--once", help="Print one picture, after a second of measuring.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one snapshot, after measuring for a second.")] = False,
     json: bool = False,
 ) -> Result | None:
-    """Show everything that runs: open jobs, model servers, queues with their workers, environments. q ends it.
+    """Show everything that runs: open jobs, model servers, queues with their workers, environments. Press q to quit.
 
-    Without a terminal it prints one picture. docs/terminal.md defines the figures.
+    Without a terminal it prints one snapshot. docs/terminal.md defines the figures.
 
     Example: weavegen top
     """
@@ -129,12 +129,12 @@ class FleetReader:
         return Fleet(jobs, queues, environments, members, homes, found, health, serving)
 
     def servers(self) -> list[ServerRow]:
-        """What the model servers report about the second that this takes."""
+        """What the model servers report about one second; the call takes that long."""
         return survey(self.members.keys)
 
 
 def watch(reader: FleetReader, console: Console) -> None:
-    """Draw pictures until q or Ctrl-C is pressed."""
+    """Redraw the picture until q or Ctrl-C is pressed."""
     state = Paced(reader.read, PICTURE_SECONDS)
     state.get()
     surveyed: list[ServerRow] | None = None
@@ -161,7 +161,7 @@ def watch(reader: FleetReader, console: Console) -> None:
 
 @contextlib.contextmanager
 def keys() -> Iterator[Callable[[float], str]]:
-    """Yields a function that waits so many seconds for typed characters, and returns them without an echo."""
+    """Yields a function that waits up to `seconds` for typed characters, and returns them without an echo."""
     stdin = sys.stdin.fileno()
     before = termios.tcgetattr(stdin)
 

@@ -37,32 +37,32 @@ class Training:
     ] = None
     lora: Annotated[int, typer.Option(min=0, help="Rank of a LoRA adapter; 0: train all weights.")] = 0
     norms: Annotated[bool, typer.Option("--norms", help="Train only the norms' scales, for few examples.")] = False
-    balance: Annotated[bool, typer.Option("--balance", help="sft: as many answers yes as no to each question.")] = False
+    balance: Annotated[bool, typer.Option("--balance", help="sft: equal numbers of yes and no per question.")] = False
     replay: Annotated[
         float,
         typer.Option(
             min=0,
-            help="sft: for each answer that execution gave, so many that the model drew itself: they keep its answers "
-            "to other questions as they are.",
+            help="sft: for each answer known from execution, this many that the model drew itself, so that its answers "
+            "to other questions do not change.",
         ),
     ] = TunePlan.replay
-    window: Annotated[int, typer.Option(min=64, help="Maximal number of tokens of an example.")] = TunePlan.window
+    window: Annotated[int, typer.Option(min=64, help="Maximum number of tokens of an example.")] = TunePlan.window
     epochs: Annotated[float, typer.Option(min=0.01, help="Passes over the data.")] = TunePlan.epochs
     batch: Annotated[int, typer.Option(min=1, help="Examples per optimizer step.")] = TunePlan.batch
     rate: Annotated[float | None, typer.Option(min=0, help="Learning rate. Default: one for large models.")] = None
-    most: Annotated[int, typer.Option(min=1, help="Rows of an export at most, drawn at random.")] = TunePlan.most
+    most: Annotated[int, typer.Option(min=1, help="Maximum rows of an export, drawn at random.")] = TunePlan.most
     bf16_weights: Annotated[bool, typer.Option("--bf16", help="Load bfloat16 weights: half the memory.")] = False
     load_in_4bit: Annotated[bool, typer.Option("--load-in-4bit", help="Needs --lora, a GPU and bitsandbytes.")] = False
     gradient_checkpointing: Annotated[
-        bool, typer.Option("--gradient-checkpointing", help="Less memory for long windows, more time.")
+        bool, typer.Option("--gradient-checkpointing", help="Use less memory for long windows, but more time.")
     ] = False
     merge: Annotated[bool, typer.Option("--merge", help="With --lora: add the adapter to the weights.")] = False
-    multiple_of: Annotated[int, typer.Option(min=1, help="Pad to a multiple of so many tokens.")] = TunePlan.multiple_of
+    multiple_of: Annotated[int, typer.Option(min=1, help="Pad to a multiple of N tokens.")] = TunePlan.multiple_of
     min_margin: Annotated[float | None, typer.Option(min=0, help="dpo: as for export; 0 takes near-ties too.")] = None
     seed: Annotated[int, typer.Option(help="Random seed of the training.")] = TunePlan.seed
     launch: Annotated[
         str | None,
-        typer.Option(help='Command that starts the training program: "accelerate launch --config_file fsdp.yaml".'),
+        typer.Option(help='Command that starts training, such as "accelerate launch --config_file fsdp.yaml".'),
     ] = None
 
     def launcher(self) -> list[str]:
@@ -76,7 +76,7 @@ class Training:
         """The plan of a run that writes `folder`; None: the folders are filled in later. Raises UsageError."""
         methods = tuple(self.method or ["sft"])
         if unknown := [name for name in methods if name not in EXPORTS]:
-            raise UsageError(f"there is no method {unknown[0]!r}: choose of {', '.join(EXPORTS)}")
+            raise UsageError(f"there is no method {unknown[0]!r}: choose from {', '.join(EXPORTS)}")
         if self.lora and self.norms:
             raise UsageError("--lora and --norms train different weights: give one of them")
         if not self.lora and (option := "--load-in-4bit" * self.load_in_4bit or "--merge" * self.merge):

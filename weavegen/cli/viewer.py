@@ -16,13 +16,13 @@ PORT = 8991
 @command()
 def serve(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0: any free port.")] = PORT,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all of this machine.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all addresses.")] = "127.0.0.1",
     json: bool = False,
 ) -> None:
     """Serve the viewer: jobs, traces, rejected candidates, timelines, search and plots in a browser.
 
     There is no login. With a --host that other machines can reach, everybody who reaches it can read all traces;
-    its forms are closed then. Ctrl-C ends it.
+    the forms are disabled then. Ctrl-C ends it.
 
     Example: weavegen serve --port 8991
     """

@@ -1,4 +1,4 @@
-"""The command watch: shows a job as it runs. `run` ends with it."""
+"""The command watch: shows a job as it runs. `run` uses it, too."""
 
 import contextlib
 import datetime
@@ -29,17 +29,17 @@ from weavegen.store.reports import JobRow, Troubles
 from weavegen.text import bytes_text, duration, number
 
 FAULTS_SECONDS = 2.0
-"""Between two looks for faults."""
+"""Time between checks for faults."""
 PICTURE_SECONDS = 1.0
-"""Between two pictures."""
+"""Time between pictures."""
 LINE_SECONDS = 10.0
-"""Longest time between two lines, where there is no terminal."""
+"""Maximum time between lines, if there is no terminal."""
 WINDOW_SECONDS = 60.0
-"""The rates of a running job are means over so long."""
+"""The rates of a running job are averages over this time."""
 MAX_TRACES_WITH_LINES = 16
-"""In a job of at most so many traces, the end of each is worth a line."""
+"""In a job of at most this many traces, the end of each gets a line."""
 MAX_LISTED_TRACES = 64
-"""In the table at the end, where there is no terminal."""
+"""Traces in the final table, if there is no terminal."""
 MAX_NAME_CHARS = 60
 UNKNOWN = "—"
 
@@ -51,7 +51,7 @@ def watch(
 ) -> None:
     """Show a job as it runs: its traces, rates, errors, and estimated end. The exit code is 1 if a trace failed.
 
-    It ends with the job. Ctrl-C leaves earlier, and the job goes on. docs/terminal.md defines the figures.
+    It ends with the job. Ctrl-C ends it earlier, and the job goes on. docs/terminal.md defines the figures.
 
     Example: weavegen watch 3
     """
@@ -106,7 +106,7 @@ class WatchedJob:
 
 
 class JobReader:
-    """Reads a job again and again, less often where that takes long."""
+    """Reads a job repeatedly, less often if that takes long."""
 
     def __init__(self, conn: Connection, job_id: int) -> None:
         self.conn, self.job_id = conn, job_id
@@ -131,7 +131,7 @@ class JobReader:
 
 
 def draw(reader: JobReader, console: Console) -> None:
-    """Draw pictures over each other until the job is over."""
+    """Redraw the picture until the job is over."""
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
             now, size = reader.now(), console.size

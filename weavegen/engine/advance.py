@@ -44,7 +44,7 @@ from weavegen.version import __version__
 log = logging.getLogger(__name__)
 MAX_SPECS = 4096  # trace specifications that a process keeps in memory
 MAX_RESTARTS = 3
-"""Of one tick, after the software changed under it. After one more the trace fails."""
+"""Restarts of one tick because the software has changed. After one more the trace fails."""
 MAX_FAILURE_CHARS = 500
 Save = Callable[[Connection], None]
 """Writes the parts of a step's result into their own tables."""
@@ -110,7 +110,7 @@ class Engine:
     def _start(
         self, conn: Connection, trace_id: int, tick_settings: TickSettings, caller: str | None = None
     ) -> list[Message]:
-        """Begin a trace's first tick. `caller`: of a delegated trace, who asked for it, for its history."""
+        """Begin a trace's first tick. `caller`: who asked for a delegated trace, for the trace's history."""
         trace = traces.lock(conn, trace_id)
         try:
             spec = self.spec(conn, trace_id, tick_settings.revision)
@@ -161,7 +161,7 @@ class Engine:
     def _replay(self, conn: Connection, trace: LockedTrace, tick: OpenTick) -> "Turn":
         """Run the tick's program over its journal.
 
-        Raises JournalMismatch where the program is another one than the one that wrote the journal.
+        Raises JournalMismatch where the program is not the one that wrote the journal.
         """
         start = tick.start
         spec = self.spec(conn, trace.id, tick.settings.revision)
@@ -289,7 +289,7 @@ class Engine:
             traces.finish(conn, trace.id, TraceStatus.ENDED, reason, ended_because=reason, returned=ended.returned)
 
     def _restart_tick(self, conn: Connection, trace: LockedTrace, tick: OpenTick, reason: str) -> LockedTrace:
-        """Begin the tick again: its program is another one than the one that wrote its journal."""
+        """Begin the tick again, because its program is not the one that wrote its journal."""
         start = tick.start
         if tick.run >= MAX_RESTARTS:
             self._fail(conn, trace, "bug", f"tick {start.tick} was restarted {tick.run} times: {reason}")

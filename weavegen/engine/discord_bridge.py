@@ -14,8 +14,8 @@ from weavegen.store import messages, traces
 from weavegen.store.session import database, single
 
 log = logging.getLogger(__name__)
-POLL_SECONDS = 2.0  # between two looks at a channel
-ERROR_SECONDS = 15.0  # until the next look after a transient error
+POLL_SECONDS = 2.0  # time between checks of a channel
+ERROR_SECONDS = 15.0  # until the next check after a transient error
 BAD_REQUEST = 400
 
 
@@ -84,7 +84,7 @@ def fetch(client: Discord, channel: Any) -> float:
     """Fetch what people wrote, and their reactions. Returns seconds until the next look."""
     listed = newest = client.list(channel.name, channel.watched)
     if len(listed) == MAX_LISTED_MESSAGES and int(listed[-1].id) <= channel.after:
-        # So many were fetched and not stored, such as those of bots, that the list ends before what is new.
+        # So many messages were fetched but not stored, such as those of bots, that the list ends before the new ones.
         newest = client.list(channel.name, channel.after)
         listed = [*listed, *newest]
     for message in listed:

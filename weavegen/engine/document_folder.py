@@ -1,4 +1,4 @@
-"""Reads a folder of documents for a job. Files outside the folder are never read, whatever links say."""
+"""Reads a folder of documents for a job. Files outside the folder are never read, wherever links point."""
 
 import os
 import stat
@@ -78,7 +78,7 @@ def read(path: Path, root: Path) -> bytes | None:
 
 
 def decoded(data: bytes) -> str | None:
-    """The text without a byte order mark, with line feeds alone; None if it is not UTF-8 text."""
+    """The text without a byte order mark, with line feeds as the only line ends; None if it is not UTF-8 text."""
     if b"\0" in data:
         return None
     try:

@@ -46,7 +46,7 @@ LOGPROBS = frozenset({"weave", "planning"})  # agents that score candidates
 WITHOUT_MODEL = frozenset({"nop", "oracle"})  # agents that ask no model
 ANSWER_SECONDS = 10.0
 MAX_DRY_RUNS = 8
-"""Bootstrap files of a job that are run once before it is enqueued. Others may fail in their traces."""
+"""At most this many bootstrap files of a job are run once before it is enqueued. Others may fail in their traces."""
 TASK_EXAMPLE = '{"task": "Count the lines of all files in /etc"}'
 ROW_EXAMPLE = '{"bootstrap": "bootstraps/tictactoe.py", "n": 4, "params": {"opponent": "minimax"}}'
 T = TypeVar("T")
@@ -88,7 +88,7 @@ def enqueue(
 
     Raises UsageError before it writes anything.
     traces: further traces of the job.
-    settings: differences to the defaults (docs/settings.md), such as `{"ticks": 10}`.
+    settings: differences from the defaults (docs/settings.md), such as `{"ticks": 10}`.
     params: `args.params` of the bootstrap file.
     check: run each bootstrap file once in a box first.
     tasks: for agents that take tasks; a text, or an object with the fields of the agent's task.
@@ -98,7 +98,7 @@ def enqueue(
     template: a chat template instead of the model's own (weavegen/chat_template.py).
     student: the model that is to learn from the traces, if `model` is its teacher.
     packages: a requirements file with what its Python code can import, instead of the default packages.
-    files_folder: a folder whose files /app begins with.
+    files_folder: a folder with the initial files of /app.
     environment: instead of `packages` a virtual environment, or a folder of packages, on each execute host.
     mcp: a JSON file with MCP servers, whose tools the model may call (docs/mcp.md).
     """
@@ -173,7 +173,7 @@ def orders(
 def harbor_orders(paths: Sequence[str], agent: str, n: int = 1, timeouts: float = 1.0) -> list[Order]:
     """`n` traces of each Harbor task in folders, whose time limits are multiplied by `timeouts`.
 
-    Raises UsageError, before anything starts, for one that can't run.
+    Raises UsageError, before anything starts, for a task that can't run.
     """
     own = config.load()
     if agent not in harbor.AGENTS:
@@ -271,7 +271,7 @@ def is_task(order: Order, agent: Agent, name: str) -> bool:
     if agent.task is None:
         if order.source.startswith('{"'):
             others = ", ".join(other for other, found in AGENTS.items() if found.task and other not in WITHOUT_MODEL)
-            raise UsageError(f"{name} takes bootstrap files, no tasks: give --agent, one of {others}")
+            raise UsageError(f"{name} takes bootstrap files, not tasks: give --agent, one of {others}")
         return False
     try:
         task = task_of(order.source, agent.task)
@@ -398,7 +398,7 @@ def check_seed(seed: int | None) -> None:
 
 
 def check_params(params: Mapping[str, Any], orders: Iterable[Order]) -> None:
-    """Raise UsageError for a parameter that none of the files names, nor a module beside them."""
+    """Raise UsageError for a parameter that no file, and no module beside the files, names."""
     files = {order.source: order for order in orders}.values() if params else ()
     text = "".join(order.source + b"".join(order.files.values()).decode(errors="replace") for order in files)
     for name in params:

@@ -41,9 +41,9 @@ from weavegen.variables import resolved, resolved_values
 
 log = logging.getLogger(__name__)
 MAX_DEATHS = 6
-"""Of a trace's environments; after one more the trace fails. A block that kills its process costs two."""
-START_SECONDS = 60.0  # in which the MCP servers of a box must start, if an operation may not take longer
-POLL_SECONDS = 0.2  # between two looks for a person's message
+"""Deaths of a trace's environments; after one more the trace fails. A block that kills its process costs two."""
+START_SECONDS = 60.0  # time limit for starting the MCP servers of a box, unless operations may take longer
+POLL_SECONDS = 0.2  # time between checks for a person's message
 
 
 def execute(worker: Worker, claim: Claimed, step: Execute) -> Done:
@@ -267,7 +267,7 @@ class Execution:
             died = f"the environment process died {deaths} times"
             raise EnvironmentFailure(died + (f": {cause}" if cause else ""))
         folder = self.packages()
-        # A process that lives but is not recorded is removed too: its starter was killed, perhaps while it rebuilt it.
+        # An unrecorded live process is removed too: the worker that started it was killed, perhaps during a rebuild.
         remove(config, trace_id)
         environment = Environment.start(
             config,
@@ -286,14 +286,14 @@ class Execution:
         self.rebuild(environment, past, cause)
         with single().connect() as conn:
             environments.opened(conn, trace_id, config.host, environment.handle.pid, config.sandbox)
-            if spec.harbor is not None and not past:  # that its image had to be made is no time of the agent
+            if spec.harbor is not None and not past:  # building its image does not count as the agent's time
                 sql.run(conn, "store/give_back_time", step=self.claim.id)
             if config.sandbox == "none":
                 traces.event(conn, trace_id, "not isolated", "its code runs as the user who started the worker")
         return environment
 
     def packages(self) -> Path | None:
-        """The folder with the job's packages. Raises Unserved, so that the step waits, where there can be none."""
+        """The folder with the job's packages. Raises Unserved, so that the step waits, if they can't be installed."""
         if (digest := self.spec.packages) is None:
             return None
         with single().connect() as conn:
@@ -316,7 +316,7 @@ class Execution:
 
     @property
     def changes(self) -> Path:
-        """The folder with what a box with an image has changed (sandbox/image_root.py)."""
+        """The folder with the changes that a box has made to its image (sandbox/image_root.py)."""
         return self.worker.config.workspaces / str(self.trace_id) / "changes"
 
     def verifier(self, step: int) -> Verifier:
@@ -355,7 +355,7 @@ class Execution:
     def verify(self, step: int) -> Executed:
         """End the agent's processes, and have the tests of a step run over what it has left."""
         verifier, config = self.verifier(step), self.worker.config
-        if self.spec.agent in ("nop", "oracle"):  # they have no process that lives
+        if self.spec.agent in ("nop", "oracle"):  # they leave no process running
             self.record_place()
             if self.spec.agent == "oracle" and not self.changes.exists():  # those of another host, or removed
                 for earlier in range(step + 1):
@@ -375,8 +375,8 @@ class Execution:
     ) -> None:
         """Run again, in an empty workspace, all steps that the trace's last environment ran; record divergent results.
 
-        `cause`: why that one was killed, if known. Left out are steps that killed their process, trials of programs,
-        and calls of MCP servers that may have had effects outside of the box. Equal seeds make equal processes, as far
+        `cause`: why that one was killed, if known. Skips steps that killed their process, trials of programs, and
+        calls of MCP servers that may have had effects outside the box. Equal seeds make equal processes, as far
         as the trace's code is deterministic.
         """
         divergent = []
@@ -418,7 +418,7 @@ def comparable(executed: Executed) -> object:
         executed.registered,
         executed.value,
         executed.views,
-        # The environment is not the source of protected evaluations, and they are not run again.
+        # Protected evaluations do not come from the environment, and are not run again.
         [(one.title, one.value, one.error is None) for one in executed.evaluations if not one.protected],
     )
 
@@ -430,7 +430,7 @@ def images_in_use() -> set[str]:
 
 
 def solve(verifier: Verifier, changes: Path) -> Executed:
-    """Run the own solution of a Harbor task."""
+    """Run a Harbor task's own solution."""
     ran = verifier.solve(changes)
     return Executed(output=f"{ran.output}\n({ran.ended})" if ran.ended else ran.output, seconds=ran.seconds)
 

@@ -3,7 +3,7 @@
 Until a fork starts, it is one row. When it starts, it gets copies of what the program and the environment need
 (store/forks.py), and is from then on a trace like any other.
 
-A trace is cut between two steps: before the first step that it took for the block to write anew. Blocks that came
+A trace is cut between two steps: before the first step of the first new block. Blocks that came
 from one step, such as an action and its error, stay together.
 """
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def plan(conn: Connection, trace_id: int, at: int) -> Cut:
-    """Where to cut a trace so that block `at`, or the next possible one, is written anew.
+    """Where to cut a trace so that block `at`, or the next possible one, is the first new one.
 
     Raises UsageError if there is no such place.
     """
@@ -52,12 +52,12 @@ def plan(conn: Connection, trace_id: int, at: int) -> Cut:
         if request is not None:
             return forks.cut(conn, trace, place, request.index, request.ordinal, request.now)
         if end is None:  # the trace ended inside the tick
-            raise UsageError(f"trace {trace_id} can't go on behind block {at - 1}: give a lower index")
+            raise UsageError(f"trace {trace_id} can't go on after block {at - 1}: give a lower index")
         at = end  # the tick ended without another request
 
 
 def replayed(conn: Connection, trace_id: int, place: Place, at: int) -> tuple[Requested | None, int | None]:
-    """The first request of a tick from block `at` on, and the index behind its last block if the tick is over.
+    """The first request of a tick from block `at` on, and the index after its last block if the tick is over.
 
     Raises UsageError if this version's program requests other steps, or makes other blocks from their results.
     """

@@ -17,7 +17,7 @@ def read_files(folder: str | Path) -> dict[str, bytes]:
     """The files below a folder, by relative path, without hidden ones. Raises UsageError."""
     root = Path(folder).resolve()
     if not root.is_dir():
-        raise UsageError(f"{folder} is no folder: give one whose files /app begins with")
+        raise UsageError(f"{folder} is not a folder: give one with the initial files of /app")
     files: dict[str, bytes] = {}
     size = 0
     for path in visible(root):

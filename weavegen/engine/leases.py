@@ -45,7 +45,7 @@ class Leases:
             return list(self._held)
 
     def holds(self, id: int) -> bool:
-        """Whether this process works on a row, be it under a lease that has expired."""
+        """Whether this process works on a row, even under a lease that has expired."""
         with self._lock:
             return any(held == id for held, _ in self._held)
 

@@ -15,7 +15,7 @@ AGENTS = ("weave", "react", "toolsmith")  # agents whose models can have the too
 TYPES = (None, "stdio", "http", "streamable-http", "streamable_http", "streamableHttp")
 FORM = '{"mcpServers": {"time": {"command": "mcp-server-time"}, "web": {"url": "https://..."}}}'
 SECRET = re.compile(r"authorization|cookie|token|secret|passw|credential|api[-_]?key", re.IGNORECASE)
-"""Names of headers and variables whose values must not stand in the database."""
+"""Names of headers and variables whose values must not be stored in the database."""
 
 
 class File(msgspec.Struct):
@@ -45,7 +45,7 @@ def problem_of(name: str, server: McpServer) -> str | None:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}", name):
         return "needs a name of at most 40 letters, digits, dots, hyphens and underscores"
     if server.type not in TYPES or bool(server.command) == bool(server.url):
-        return "must have a command (stdio) or a url (streamable HTTP), one of them; other transports are not supported"
+        return "must have a command (stdio) or a url (streamable HTTP), not both; other transports are not supported"
     if server.url and not re.match(r"https?://|\$\{", server.url):
         return "has a url that begins neither with http:// nor with https://"
     if reason := next(filter(None, map(lacks, server.texts())), None):

@@ -1,4 +1,4 @@
-"""MCP servers that the worker asks over streamable HTTP, by the package mcp. Each question is a session of its own."""
+"""MCP servers that the worker asks over streamable HTTP, through the package mcp. Each request is its own session."""
 
 import asyncio
 import logging

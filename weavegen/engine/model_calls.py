@@ -33,24 +33,24 @@ Call = Callable[[ModelClient], T]
 """Asks a server, over its client."""
 
 MEMBERS_SECONDS = 2.0
-"""Between two readings of the pool's members. As often, what went wrong is written into the database."""
+"""Time between reads of the pool's members. Errors are written into the database as often."""
 NAMES_SECONDS, NAMES_TIMEOUT_SECONDS = 30.0, 5.0
-"""Between two questions to a server for its models, and for the answer."""
-REPEAT_SECONDS = 30.0  # between two texts on a step about why it waits
+"""Time between requests for a server's models, and the timeout of such a request."""
+REPEAT_SECONDS = 30.0  # time between updates of why a step waits
 
 
 class Pools:
     """The pools of this process, one for each model that jobs ask for, with the servers that list it."""
 
     def __init__(self, config: Config) -> None:
-        """The members are read, and a thread started that follows them, on first use."""
+        """On first use, reads the members and starts a thread that follows them."""
         self._config = config
         self._prices = config.price_table
         self._lock = threading.Lock()
         self._pools: dict[str | None, Pool] = {}
         self._members: Members | None = None
         self._names: dict[str, tuple[float, tuple[str, ...]]] = {}
-        """By server: when it was asked for its models, and their names, as far as it told them."""
+        """By server: when it was asked for its models, and the names that it gave."""
         self._asking: dict[tuple[int, int], tuple[Pool, str | None]] = {}
         """Steps in which this process asks a model, as (id, claims): the pool, and the request's last failure."""
         self._templates: dict[int, Template] = {}
@@ -58,7 +58,7 @@ class Pools:
         self._asking_template: dict[int, threading.Lock] = {}
         """By job: one thread asks for it while the others wait."""
         self._told: dict[tuple[int, int], float] = {}
-        """When it was last written on a step why it waits, by the monotonic clock."""
+        """By step: when the reason for its wait was last written, by the monotonic clock."""
 
     @property
     def members(self) -> Members:
@@ -87,7 +87,7 @@ class Pools:
     def _serving(self, members: Members, model: str | None) -> Mapping[str, str]:
         """API keys by URL of the servers of a model. A server that has not said what it serves may serve it.
 
-        If no server does, all are returned: their clients say what is wrong, or the next look finds the model.
+        If no server does, all are returned: their clients say what is wrong, or the next refresh finds the model.
         """
         known = (names[0] for url in members.keys if (names := self._names.get(url, (0.0, ()))[1]))
         wanted = model or next(known, None)
@@ -144,7 +144,7 @@ class Pools:
         return result
 
     def template(self, spec: TraceSpec, client: ModelClient) -> Template:
-        """The chat template of a trace's job. The first that a server of the job tells is recorded."""
+        """The chat template of a trace's job. The first one that a server of the job reports is recorded."""
         if spec.template is not None:
             return spec.template
         with self._asking_template.setdefault(spec.job_id, threading.Lock()):
@@ -165,7 +165,7 @@ class Pools:
         kind: str,
         tell: Callable[[str], None] = ignore,
     ) -> T:
-        """`pool.with_server`, with the server's answers in the ledger.
+        """`pool.with_server`, recording the server's answers in the ledger.
 
         The ledger also has answers that are not used: of an earlier attempt, of a step that another worker took.
         `kind`: see model_usage.kind.
@@ -202,7 +202,7 @@ class Pools:
         return model or self.call(claim, model, 0, lambda client: client.model)
 
     def _home(self, pool: Pool, claim: Claimed, *, judges: bool) -> str:
-        """The server that holds the trace's prefix. A trace without a home gets one, also after its server left."""
+        """The server that holds the trace's prefix. A trace without a home gets one, also after its server has left."""
         if claim.server is not None and claim.server not in pool.urls and not judges:
             self.refresh()  # the trace may have moved to a server that this process does not know yet
         urls = pool.urls
@@ -242,7 +242,7 @@ class Pools:
                     servers.record_errors(conn, url, kind, failed.count, failed.since_ok, failed.error, now - failed.at)
 
     def _write_waits(self, conn: Connection) -> None:
-        """Write on the steps that wait for a server why they do, in one statement."""
+        """Record why steps wait for a server, in one statement for all steps."""
         now, asking = time.monotonic(), self._asking.copy()
         self._told = {step: at for step, at in self._told.items() if step in asking and now - at < REPEAT_SECONDS}
         troubles = {pool: pool.trouble() for pool in {pool for pool, _ in asking.values()}}

@@ -38,28 +38,28 @@ class Read:
     first_block: int
     """Index of the oldest block in it, besides the pinned ones."""
     cut: dict[str, Any] | None
-    """What was left out for want of room; None: nothing."""
+    """What was left out for lack of room; None: nothing."""
     asking: Tokens | None
     """The part that no block holds: what was retrieved, the instruction, the header, the body's fixed prefix."""
     unstored: dict[int, Piece] = field(default_factory=dict)
     """Its blocks whose tokens this process has not stored yet, by index."""
     count: int = 0
-    """Tokens of a conversation, about as many where the server can't tokenise."""
+    """Tokens of a conversation; an estimate where the server can't tokenise."""
     model: str | None = None
     """The model that reads it."""
     length: int | None = None
     """Tokens that a conversation may take in all, with what the model says next; None: the server does not say."""
 
     def stored(self) -> None:
-        """They are committed."""
+        """Mark the blocks in `unstored` as stored, once they are committed."""
         for piece in self.unstored.values():
             piece.stored = True
 
 
 class Context:
-    """Keeps the rendered blocks of the traces that this process has met lately, and their tokens.
+    """Caches the rendered blocks, and their tokens, of the traces that this process has met lately.
 
-    Each block is tokenised by itself, so a prompt's tokens extend those of the one before whatever follows.
+    Each block is tokenised by itself, so a prompt's tokens extend those of the previous prompt, whatever text follows.
     A block never changes, unless a tick is started over.
     """
 
@@ -197,7 +197,7 @@ class Context:
 
 
 def begun(client: ModelClient, prompt: str | Tokens, prefix: str, above: str) -> str | Tokens:
-    """A prompt with the beginning of the body in it: the fixed `prefix`, then what else of `above` there is."""
+    """A prompt with the beginning of the body in it: the fixed `prefix`, then the rest of `above`."""
     if isinstance(prompt, str):
         return prompt + above
     rest = above.removeprefix(prefix)
@@ -209,7 +209,7 @@ class Body(NamedTuple):
 
     text: str
     sampled: list[int] | None = None
-    """Ids of its tokens, where the model wrote it just so."""
+    """Ids of its tokens, where the model wrote exactly this text."""
     stopped: bool = False
     """Whether a stop string ended it."""
 

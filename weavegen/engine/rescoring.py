@@ -28,7 +28,7 @@ from weavegen.store.steps import Claimed
 
 log = logging.getLogger(__name__)
 PRIORITY_OFFSET = 1_000_000_000
-"""Added to a trace's number it is the priority of a campaign's requests: beyond those of all running traces."""
+"""Added to a trace's number, this is the priority of a campaign's requests: after those of all running traces."""
 MAX_QUESTIONS = 64  # in one request
 NO_LIMIT = 10**9  # length of a context that nothing was left out of, in tokens
 
@@ -40,10 +40,10 @@ class Rescorer:
         self.worker = worker
         self.leases = Leases("batches", campaigns.LEASES, worker.config.lease)
         self.texts = Context()
-        """Not that of the worker's steps: campaigns read old blocks, steps read the newest."""
+        """Not the cache of the worker's steps: campaigns read old blocks, steps read the newest."""
 
     def send_batches(self) -> int:
-        """Send batches, and lost ones again, as many as may be in flight. Returns how many."""
+        """Send batches, and lost ones again, up to the limit of batches in flight. Returns how many."""
         with database().begin() as conn:
             batches = campaigns.batches_to_send(conn, 2 * self.worker.config.lease)
         for batch_id, label in batches:
@@ -78,7 +78,7 @@ class Rescorer:
         except TransientError as error:
             return give_back(campaigns.LEASES, batch, error)
         except (psycopg.OperationalError, psycopg.InterfaceError):
-            raise  # the database is away: the lease expires and the batch is sent again
+            raise  # the database is down: the lease expires and the batch is sent again
         except Exception as error:
             if not isinstance(error, RolloutError | UsageError):
                 log.exception("batch %d: unexpected error", batch.id)

@@ -85,7 +85,7 @@ def sample(worker: Worker, claim: Claimed, step: Sample) -> Done:
 
 def by_chat_or_not(spec: TraceSpec, prompt: Prompt, client: ModelClient, chat: Call[T], complete: Call[T]) -> T:
     """Ask by `chat` or by `complete`. Conversations go through the chat API, where the server applies the template,
-    if there are no completions or no template is known: the job has none, the server tells none.
+    if the server has no completions, or if neither the job nor the server gives a template.
     """
     if prompt.type not in MESSAGE:
         return complete(client)
@@ -183,7 +183,7 @@ def score(worker: Worker, claim: Claimed, step: Score) -> Done:
 
 
 def scored_texts(conn: Connection, claim: Claimed, step: Score, *, tokens: bool) -> tuple[list[int | None], list[Body]]:
-    """Candidate ids and texts to score. `tokens`: with the ids of their tokens, where they were sampled just so."""
+    """Candidate ids and texts to score. `tokens`: with the ids of their tokens, where they are exactly as sampled."""
     unsampled = [Body(text) for text in step.texts]
     if step.candidate is not None:
         ordinal, position = step.candidate

@@ -94,7 +94,7 @@ def update(
     constraints: Sequence[str] | None = None,
     reason: str | None = None,
 ) -> RequestRow:
-    """Change a request; arguments that are None stay. The agent reads it at its next tick. Raises UsageError."""
+    """Change a request; None leaves a part as it is. The agent reads it at its next tick. Raises UsageError."""
     if objective is None and requirements is None and constraints is None:
         raise UsageError("nothing to change: give an objective, requirements or constraints")
     with database().begin() as conn:

@@ -67,13 +67,13 @@ class Worker:
         self.engine = Engine(database(), max_active=config.max_active, resend=2 * config.lease)
         self.leases = Leases("steps", steps.LEASES, config.lease)
         self.texts, self.judged_texts = Context(), Context()
-        """What the writing model reads, and an evaluator of its own, which has other tokens."""
+        """Caches of what the writing model reads, and of what a separate evaluator reads, which has other tokens."""
         self.pools = Pools(config)
         self.closing: dict[int, float] = {}  # by trace: when this process last had its environment closed
 
     def run(self, step_id: int) -> Outcome:
         """Do one step, unless another worker has it, this process does it already, or it is over."""
-        if self.leases.holds(step_id):  # on a host that can't keep up the lease expires; a second try would cost more
+        if self.leases.holds(step_id):  # on an overloaded host the lease expires; a second try would cost more
             return Outcome("ignored", "this process does it already")
         try:
             with single().connect() as conn:
@@ -100,7 +100,7 @@ class Worker:
         except UsageError as error:  # of this installation: the server lacks the model, there is no sandbox
             return self._fail(claim, failure_kind(claim), str(error))
         except (psycopg.OperationalError, psycopg.InterfaceError):
-            raise  # the database is away: the lease expires and the sweeper sends the step again
+            raise  # the database is down: the lease expires and the sweeper sends the step again
         except Exception as error:
             log.exception("step %d: unexpected error", claim.id)
             return self._fail(claim, "bug", f"{type(error).__name__}: {error}")
@@ -138,7 +138,7 @@ class Worker:
         return outcome if outcome.status == "ignored" else Outcome("failed", f"{kind}: {reason}")
 
     def _give_back(self, claim: Claimed, error: TransientError) -> Outcome:
-        """Let the sweeper send the step again; at last it fails."""
+        """Let the sweeper send the step again; after too many attempts it fails."""
         if claim.claims >= MAX_CLAIMS and not isinstance(error, Unserved):
             return self._fail(claim, failure_kind(claim), f"tried {claim.claims} times: {error}")
         return give_back(steps.LEASES, claim, error)

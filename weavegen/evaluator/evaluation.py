@@ -104,7 +104,7 @@ def share(outcomes: Sequence[bool]) -> Measure:
 
 def ratio(parts: Sequence[int], wholes: Sequence[int]) -> Measure:
     """Sum of `parts` over sum of `wholes`, with a bootstrap interval over traces. Both have one item per trace."""
-    import numpy as np  # a sixth of the start of a command that does not need it
+    import numpy as np  # a sixth of the start-up time of a command that does not need it
 
     n = len(parts)
     if not sum(wholes):

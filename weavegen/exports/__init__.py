@@ -1,6 +1,6 @@
-"""Exports write the corpus in the formats that trainers read. A file of this folder has one format, or a few like ones.
+"""Exports write the corpus in the formats that trainers read. A file here has one format, or a few similar ones.
 
-write.py is the way in, format.py says what a format is, docs/exports.md describes each one.
+write.py is the entry point, format.py says what a format is, docs/exports.md describes each one.
 """
 
 from weavegen.errors import UsageError

@@ -142,7 +142,7 @@ def make_step(row: Any, refs: dict[str, str]) -> Object:
 def message(text: str, name: str) -> Object:
     """A message of a conversing agent: thoughts, calls, and the rest of the text. Its calls are named after `name`.
 
-    A call that is no JSON object with a name is a call of the function `tool_call` with this text.
+    A call that is not a JSON object with a name is a call of the function `tool_call` with this text.
     """
     thoughts = [match[0].removeprefix("<think>").removesuffix("</think>").strip() for match in THOUGHT.finditer(text)]
     rest = THOUGHT.sub("", text)

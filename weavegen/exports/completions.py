@@ -1,4 +1,4 @@
-"""What formats of prompts and completions share: the loop that looks records and their prompts up."""
+"""What formats of prompts and completions share: the loop that looks up records and their prompts."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -21,7 +21,7 @@ NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 def check_free(out: Path) -> None:
     """Raise UsageError where `out` exists."""
     if out.exists() or out.is_symlink():
-        raise UsageError(f"{out} is there already: give --out a folder that does not exist, or remove it")
+        raise UsageError(f"{out} already exists: give --out a folder that does not exist, or remove it")
 
 
 @contextlib.contextmanager
@@ -79,7 +79,7 @@ def _translated(error: BaseException, out: Path, part: Path) -> WeavegenError | 
     """An error of the disk or the database as the user should read it; None for other errors."""
     left = f"{part} could not be removed and is incomplete" if part.exists() else "nothing is left of it"
     if isinstance(error, OSError) and error.errno in NO_ROOM:
-        return WeavegenError(f"{out} was not written: {error.strerror}; {left}. Give --out a disk with more room")
+        return WeavegenError(f"{out} was not written: {error.strerror}; {left}. Give an --out on a disk with more room")
     if isinstance(error, OSError):
         return WeavegenError(f"{out} was not written: {error}; {left}")
     if isinstance(error, psycopg.Error):

@@ -34,7 +34,7 @@ class Options:
     per_text: int | None = None
     """Maximum rows with equal texts. The first of the view are kept."""
     min_margin: float | None = None
-    """Least difference of the values of two texts whose outcomes do not differ."""
+    """Minimum difference in value of two texts whose outcomes do not differ."""
     student: Path | None = None
     """Folder of the model that is to learn (student.py)."""
 
@@ -78,7 +78,7 @@ class Format:
     evaluator: bool = False
     """Whether its rows hold the evaluator's opinion: values, or answers."""
     narrow: Callable[[Options], str] = lambda options: "true"
-    """The condition over the view that the options stand for; by default all rows."""
+    """The condition over the view that follows from the options; by default all rows."""
 
     weak: Callable[[Options], tuple[str, str] | None] = lambda options: None
     """The condition over the view for rows that are counted and left out, and the reason."""
@@ -109,7 +109,7 @@ class RowFormat(Format):
     """Column of a label, or of a list of labels; empty: none. The column `source`, if any, says where it comes from."""
     rows: RowMaker
     """Makes the rows of a trace in the order of the keys, which it may consume lazily. One key may give several
-    rows. A key gives none where its row is gone or lacks something: then it counts that in Source.left_out."""
+    rows. It gives none if its row is gone or lacks something; that is counted in Source.left_out."""
     layout: Literal["parquet", "jsonl"] = "parquet"
 
 

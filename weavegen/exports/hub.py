@@ -1,6 +1,6 @@
 """`export --push-to-hub`: the finished folder of an export as a dataset of the Hugging Face hub, by huggingface-hub.
 
-HF_TOKEN is the token, or the one that `hf auth login` has stored. HF_ENDPOINT is another hub than huggingface.co.
+The token is HF_TOKEN, or the one that `hf auth login` has stored. HF_ENDPOINT names another hub than huggingface.co.
 """
 
 import os
@@ -13,7 +13,7 @@ class Dataset:
     """A dataset of the hub."""
 
     def __init__(self, name: str, *, public: bool) -> None:
-        """Create it, unless it is there. `name`: OWNER/NAME. Raises UsageError if that is refused."""
+        """Create it, unless it exists. `name`: OWNER/NAME. Raises UsageError if that is refused."""
         import httpx2
         from huggingface_hub import HfApi
 
@@ -26,7 +26,7 @@ class Dataset:
         self.name, self.url = made.repo_id, made.url
 
     def push(self, folder: Path) -> None:
-        """Upload a folder as one commit, in place of what its own folders contain there.
+        """Upload a folder as one commit, which replaces the contents of its subfolders on the hub.
 
         Raises WeavegenError; the folder stays.
         """

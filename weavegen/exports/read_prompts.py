@@ -20,7 +20,7 @@ from weavegen.trace.blocks import MESSAGE, BlockType
 FETCHED_AHEAD = 64
 """Blocks fetched at a time: rows come in the order of blocks, so the next ones will be needed."""
 CACHED_PROMPTS = 4
-"""Prompts kept as text: the candidates of a block have the same one, and so have their scores."""
+"""Prompts kept as text: the candidates of a block share one, and so do their scores."""
 
 END = "\n#endblock\n"
 """Follows the body of a block without a question."""
@@ -68,7 +68,7 @@ class _Recorded:
     prompt: Prompt
     first_block: int
     cut: bytes
-    """What was left out for want of room, as JSON."""
+    """What was left out for lack of room, as JSON."""
     tokens: int | None
     template: Template
 

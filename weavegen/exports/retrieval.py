@@ -32,7 +32,7 @@ from weavegen.trace.blocks import BlockType
 from weavegen.trace.query import parse, restricted, words
 
 MAX_HITS = 3
-"""A hindsight query is good if its block is among so many hits: as many as a prompt shows."""
+"""A hindsight query is good if its block is among this many hits: as many as a prompt shows."""
 MAX_WORDS = 12
 """Words of a hindsight query; the instruction asks the model for as many."""
 REQUIRED_WORDS = 4

@@ -2,7 +2,7 @@
 
 The format is described at https://huggingface.co/docs/hub/session-traces-format. The messages are the steps of `atif`:
 an observation is a message of the role tool for each result, and the arguments of a call are a JSON string. Subagents
-are left out; the calls of them stay.
+are left out; the calls to them stay.
 """
 
 import datetime

@@ -50,7 +50,7 @@ class TraceFiles:
         return self._paths
 
     def abandon(self) -> None:
-        """No file is open."""
+        """Does nothing: no file is open."""
 
 
 class Shards:
@@ -69,7 +69,7 @@ class Shards:
         self._file: IO[bytes] | None = None
         self._writer: pq.ParquetWriter | None = None
         self._group: list[Any] = []
-        """Rows; of JSON their lines."""
+        """Rows; for JSON, their lines."""
         self._group_chars = 0
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._writing: Future[None] | None = None
@@ -151,7 +151,7 @@ def split_writer(format: Format, folder: Path, split: str, shard_bytes: int) -> 
 
 
 def parquet_writer(file: IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
-    # Long texts rarely recur as a whole, so dictionaries and statistics of them would cost and not help.
+    # Long texts rarely recur as a whole, so dictionaries and statistics of them would cost time without helping.
     indexed = [field.name for field in schema if field.name in SHORT_TEXTS or not holds_text(field.type)]
     options = {"compression": "zstd", "compression_level": ZSTD_LEVEL}
     return pq.ParquetWriter(file, schema, use_dictionary=indexed, write_statistics=indexed, **options)

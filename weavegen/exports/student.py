@@ -47,7 +47,7 @@ class Student:
     def tokens(self, pieces: Iterable[tuple[str, bool]]) -> Row:
         """`input_ids` and `labels` of consecutive texts; True: the student learns to write it.
 
-        Each text is encoded alone: what a model samples begins with a token of its own.
+        Each text is encoded alone, because what a model samples begins with a new token.
         """
         ids: list[int] = []
         labels: list[int] = []

@@ -14,7 +14,7 @@ from weavegen.store import releases
 COUNT = "insert into seen values (?, 1) on conflict do update set times = times + 1 returning times"
 REPEATED = "the text stands in an earlier row too (--per-text 1 leaves such rows out)"
 LEAST_LABELS, RARE = 20, 0.1
-"""Of at least so many labels, a smaller share of the rarer one is one-sided: as in viewer/sql/report/training.sql."""
+"""At least this many labels are one-sided if the rarer has a smaller share: as in viewer/sql/report/training.sql."""
 
 
 @contextlib.contextmanager

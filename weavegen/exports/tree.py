@@ -26,7 +26,7 @@ from weavegen.trace.blocks import MESSAGE
 LOST = "token ids of candidates are not recorded: enqueue with --set tokens=all"
 DEEP = "nodes of a tree search below its first level: the text above them was tokenised again, without a record"
 SHARED_DEPTH = 2
-"""Nodes of so many first levels (genesis and bootstrap, system and user) are shared by all traces."""
+"""Nodes of this many first levels (genesis and bootstrap, system and user) are shared by all traces."""
 
 CANDIDATE, CONVERSATION = "candidate", "conversation"
 OF_CANDIDATE = ("index", "score", "reward", "kept", "step_id", "candidate_id", "position")
@@ -52,8 +52,8 @@ class Tree:
         self.known: ChainMap[bytes, Node] = ChainMap({}, {})
         """Nodes that were read, by `name`: those of the trace that is being read, and those of others."""
         self.family = 0
-        """The trace of which that one is a fork or a retry, directly or not. Deeper nodes are shared only among these,
-        so that an export does not depend on the forks of other traces.
+        """The original of the trace being read, if it is a fork or a retry, directly or not. Deeper nodes are shared
+        only among traces of one original, so that an export does not depend on the forks of other traces.
         """
         self._count, self._rows, self._totals = 0, list[Row](), totals
 
@@ -80,7 +80,7 @@ class Tree:
         return (columns | row for row in rows)
 
     def name(self, parent: Node, ids: list[int]) -> bytes:
-        """By which a node is found again."""
+        """The key by which a node is found again."""
         family = -1 if parent.depth < SHARED_DEPTH else self.family
         place = -1 if parent.id is None else parent.id
         return hashlib.blake2b(array("q", [family, place, *ids]), digest_size=16).digest()

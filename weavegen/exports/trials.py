@@ -1,9 +1,9 @@
 """`harbor`: the folder of a trial, as Harbor writes it, for each trace of a Harbor task.
 
     TRIAL/config.json             how the trial was run
-    TRIAL/result.json             what came of it
+    TRIAL/result.json             the result
     TRIAL/agent/trajectory.json   the format `atif`
-    TRIAL/agent/candidates.jsonl  all that was sampled, also what lost; not Harbor's (docs/decisions/exports.md)
+    TRIAL/agent/candidates.jsonl  all samples, rejected ones too; not Harbor's (docs/decisions/exports.md)
     TRIAL/verifier/               what the tests printed, and the rewards; for a task of several steps in steps/NAME/
 
 Names and meaning are those of Harbor's models (harbor.models.trial); sql/trial.sql makes the objects. A trace that was

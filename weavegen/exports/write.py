@@ -38,14 +38,14 @@ class Export:
     splits: dict[str, float] = field(default_factory=lambda: {"train": 1.0})
     """Shares, see read_splits."""
     limit: int | None = None
-    """Export only the first rows of the view, at most so many."""
+    """Export only the first rows of the view, at most this many."""
     options: Options = field(default_factory=Options)
     shard_bytes: int = SHARD_BYTES
-    """A shard ends when it has so many bytes."""
+    """A shard ends when it has this many bytes."""
     seconds: float = 600.0
     """Time limit of the condition."""
     simulation: bool = False
-    """Jobs that name no model used the simulated one."""
+    """Whether jobs that name no model used the simulated one."""
     extra: Callable[[Path, Written], None] | None = None
     """Called before the folder gets its name, to add further files such as a manifest."""
 
@@ -161,7 +161,7 @@ def selected(conn: Connection, order: Export, folder: Path | None = None) -> Sel
             selection.left_out = left_out
             return selection
     except struct.error:
-        raise UsageError("--where is no condition: give one over the columns of the view") from None
+        raise UsageError("--where is not a condition: give one over the columns of the view") from None
     except UsageError as error:
         if where is None:
             raise

@@ -102,7 +102,7 @@ def block_stops(template: Template) -> tuple[str, ...]:
 
 
 def aside(room: int) -> int:
-    """Tokens of `room` for retrieved blocks and the instruction. A fixed share, so that the rest does not move."""
+    """Tokens of `room` for retrieved blocks and the instruction. A fixed share, so that the rest keeps its room."""
     return room // 8
 
 

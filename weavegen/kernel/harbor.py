@@ -33,7 +33,7 @@ class HarborStep(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str = ""
     """Name of its folder below steps/. Empty: the task has no steps, and its files are at the top."""
     min_reward: dict[str, float] = {}
-    """The least values of rewards with which the next step begins."""
+    """The minimum rewards with which the next step begins."""
 
 
 class HarborTask(msgspec.Struct, frozen=True, omit_defaults=True):

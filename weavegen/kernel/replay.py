@@ -112,11 +112,11 @@ class Cursor:
         self.now = start.clock
         """The program's time: when its last result was stored, in seconds since the epoch."""
         self.ordinal = 0
-        """Of the next step, within the tick."""
+        """Ordinal of the next step within the tick."""
         self.index = start.blocks
-        """Of the next block."""
+        """Index of the next block."""
         self.last_type = start.last_type
-        """Of the block before it."""
+        """Type of the block before it."""
         self.recorded: list[tuple[Append, Block]] = []
         """This tick's blocks so far, without those of subagents that it called."""
         self.effects: list[tuple[Effect, Block | None]] = []
@@ -132,7 +132,7 @@ class Cursor:
         return block
 
     def emit(self, effect: Effect) -> None:
-        """Record an effect that is no block."""
+        """Record an effect that is not a block."""
         self.effects.append((effect, None))
 
 

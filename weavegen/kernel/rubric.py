@@ -9,7 +9,7 @@ from weavegen.kernel.settings import WRITTEN
 
 Truth = Literal["ran", "evaluation", "assertion"]
 """Where the right answer to a question about a block comes from: whether the block ran without errors; whether the
-evaluation that it registered was true; how the assertion came out that asks the question."""
+evaluation that it registered was true; what the assertion that asks the question found."""
 ALL = "all"
 """Stands for all block types."""
 

@@ -13,7 +13,7 @@ Line: TypeAlias = tuple[float, float]
 FLOOR = 1e-9
 """The least probability, which keeps log odds within about ±21."""
 UNSCORED = -1e6
-"""Far below every score less penalties, and finite, so that sums and softmax stay defined."""
+"""Far below every score minus penalties, and finite, so that sums and softmax stay defined."""
 
 
 def log_odds(answer: YesNo) -> float | None:

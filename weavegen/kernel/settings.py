@@ -19,9 +19,9 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     # Sampling.
     max_tokens: int = 768
-    """Tokens of a block. 0, the default of a message: as many as the context has room for."""
+    """Maximum tokens of a block. 0, the default of a message: as many as the context has room for."""
     temperature: float = 1.0  # Divisor of the logits in sampling.
-    top_k: int = 50  # Sampling from so many likeliest tokens; -1 or 0: from all.
+    top_k: int = 50  # Sampling from this many likeliest tokens; -1 or 0: from all.
     repetition_penalty: float = 1.02  # As in vLLM: divisor of the logits of tokens of the prompt and the text; 1: none.
 
     # Selection.
@@ -29,10 +29,10 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Growing rounds of whole candidates; a tree of unfinished ones; either with its best candidates tried, if the
     block is executed (docs/weave.md)."""
     trials: int = 4
-    """With a `search` that tries: candidates of a round, or leaves of the tree, that are tried, the best ones."""
+    """With `search` execute or tree-execute: how many candidates of a round, or tree leaves, are tried, best first."""
     all_questions: bool = False
     """Ask every question of the rubric, and select by their mean. False: ask the first question of the type."""
-    wordings: int = 6  # A question is put in one of so many wordings, drawn for each block; 1: always in its own words.
+    wordings: int = 6  # Number of wordings of a question, one of which is drawn for each block; 1: only its own words.
     linting: bool = True
     """False: no penalties and no rewriting, for comparisons. Whether a block compiles is still checked."""
 
@@ -70,15 +70,15 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     same_type_until: int = 50
     """Until a trace has this many blocks, it retrieves only blocks of the type that it writes."""
     top_k_hits: int = 25
-    """Hits at most."""
-    least_score: float = 2.0  # BM25 score of a hit at least, in the trace's own index.
+    """Maximum number of hits."""
+    least_score: float = 2.0  # Minimum BM25 score of a hit in the trace's own index.
     hits_in_prompt: int = 3
-    """Of these hits, the best ones that stand in a prompt."""
+    """How many of these hits, the best ones, are in a prompt."""
     show_draft: bool = False
     """Show the model the best candidate of the round before like a retrieved block."""
     memory: float | None = None
-    """Least score (log odds) of hits from other traces. None: search the trace alone. With it, equal seeds no longer
-    give equal traces, because it depends on chance what other traces have written by then."""
+    """Minimum score (log odds) of hits from other traces. None: search this trace only. With other traces, equal seeds
+    no longer give equal traces, because it depends on chance what other traces have written by then."""
     memory_scope: Literal["job", "all"] = "job"
     """Which other traces: those of the job, or of all jobs."""
 
@@ -99,13 +99,13 @@ LEAST = {
     **dict.fromkeys(("time_budget", "callback_seconds", "doom_loop", "delegated_traces"), 0),
     "top_k": -1,
 }
-"""Least values. Settings that are not here may be negative."""
+"""Minimum values. Settings that are not here may be negative."""
 MOST = {"until_bytes": 10**15, "callback_seconds": 10**6, "time_budget": 10**7}
-"""Greatest values, where they are not COUNT."""
+"""Maximum values, where they are not COUNT."""
 STEEPEST = 1000.0
-"""Greatest slope and intercept of a correction."""
+"""Maximum slope and intercept of a correction."""
 COUNT = 10**9
-"""Greatest value of most settings: more is a typing error, and columns and timers would overflow."""
+"""Maximum value of most settings: more is a typing error, and columns and timers would overflow."""
 
 
 def check_numbers(settings: msgspec.Struct) -> None:
@@ -118,7 +118,7 @@ def check_numbers(settings: msgspec.Struct) -> None:
                 continue
             if name in LEAST and number < LEAST[name]:
                 raise ValueError(f"{name} is {number}: give {LEAST[name]} or more")
-            if not abs(number) <= (most := MOST.get(name, COUNT)):  # so that NaN is none either
+            if not abs(number) <= (most := MOST.get(name, COUNT)):  # so that NaN fails, too
                 raise ValueError(f"{name} is {number}: give a number up to {most:,}")
 
 
@@ -129,7 +129,7 @@ OF_TYPE: dict[str, dict[str, Any]] = {
 """Defaults of single block types. A value that was set for all types overrides them."""
 
 OF_SEARCH: dict[str, dict[str, Any]] = {"execute": {"rounds": (1, 4, 16)}}
-"""Defaults of single searches. A trial says more than siblings do: a candidate that runs needs none."""
+"""Defaults of single searches. A trial says more than further candidates do: one that runs is enough."""
 
 DEFAULTS = msgspec.structs.asdict(BlockSettings())
 USUAL = frozenset(name for usual in (*OF_TYPE.values(), *OF_SEARCH.values()) for name in usual)
@@ -169,7 +169,7 @@ class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     # The context.
     window: int = 60
-    """Most blocks in the context after the pinned ones."""
+    """Maximum number of blocks in the context after the pinned ones."""
     window_kept: int = 40
     """Blocks that stay when the window is full. It drops old blocks in chunks, so that the server's prefix cache
     serves the prompts in between."""
@@ -187,7 +187,7 @@ class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     """By agent: settings of the traces in which it does tasks, and `model`, where it differs. Read when the job first
     asks that agent; from then on, `retune` the agent's own job."""
     delegated_traces: int = 64
-    """Most traces that a trace and the traces that work for it ask other agents for, together."""
+    """Maximum number of traces that a trace, together with those that work for it, requests from other agents."""
 
     # The evaluator.
     corrections: dict[str, tuple[float, float]] = {}
@@ -211,11 +211,11 @@ class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
                 raise ValueError(f"corrections: {question!r:.60} has {line}: give numbers up to {STEEPEST:g}")
         for type, own in self.types.items():
             if type not in WRITTEN:
-                raise ValueError(f"the model writes no blocks of type {type}: choose of {', '.join(WRITTEN)}")
+                raise ValueError(f"the model writes no blocks of type {type}: choose from {', '.join(WRITTEN)}")
             for name in own:
                 if name not in BlockSettings.__struct_fields__:
                     known = ", ".join(BlockSettings.__struct_fields__)
-                    raise ValueError(f"{type}.{name} can't be set for one block type alone: choose of {known}")
+                    raise ValueError(f"{type}.{name} can't be set for one block type alone: choose from {known}")
             try:
                 its = self.of(type)
             except msgspec.ValidationError as error:
@@ -277,7 +277,7 @@ def renamed(values: dict[str, Any], *, warn: bool = False) -> dict[str, Any]:
 
 
 NESTED = 50
-"""Greatest depth of a value. Python's JSON encoder, which writes it for the environment, fails near 300."""
+"""Maximum depth of a value. Python's JSON encoder, which writes it for the environment, fails near 300."""
 
 
 def check_json(value: Any, what: str, depth: int = NESTED, parts: float = math.inf, chars: float = math.inf) -> None:

@@ -169,11 +169,11 @@ class Executed(Value, frozen=True, kw_only=True):
     delegates: "tuple[Delegate, ...]" = ()
     """Tasks that the action gives to other agents. A `resume` lets the action go on when all have ended."""
     trials: "tuple[Executed, ...]" = ()
-    """What came of each candidate that a `try` has run."""
+    """The result of each candidate that a `try` has run."""
     not_tried: str | None = None
     """Why a candidate, or all of them, could not be tried."""
     seconds: float = 0.0
-    """Of a trial."""
+    """Duration of a trial."""
     writes: Writes | None = None
     """The block that the action has the model write. A `resume` lets the action go on after it."""
     added: tuple[Added, ...] = ()
@@ -290,7 +290,7 @@ class Sample(Step, frozen=True, kw_only=True, tag="sample"):
     n: int
     round: int
     max_tokens: int
-    """Of each continuation. 0: as many as the context has room for."""
+    """Maximum tokens of each continuation. 0: as many as the context has room for."""
     temperature: float
     top_k: int
     repetition_penalty: float
@@ -363,7 +363,7 @@ class Retrieve(Step, frozen=True, kw_only=True, tag="retrieve"):
     limit: int
     """Maximum number of hits in the result."""
     memory: float | None = None
-    """Least score of hits from other traces. None: search this trace alone."""
+    """Minimum score of hits from other traces. None: search this trace only."""
     memory_scope: Literal["job", "all"] = "job"
     """Which other traces: those of the job, or those of all jobs."""
 
@@ -379,14 +379,14 @@ class Execute(Step, frozen=True, kw_only=True, tag="execute"):
 
     result = Executed
     queue = "execute"
-    """Of the environment's host, once there is one: `execute.<host>`."""
+    """Once the environment has a host, the queue of that host: `execute.<host>`."""
 
     op: Op
     """bootstrap: execute the bootstrap file, then its action callback.
     begin: start a tick (forget the last tick's action and evaluations) and show every observation view.
     list: like begin, but name the views without showing them.
     run: execute a block; for an action, also the callback that it registered.
-    resume: let an action go on that waits for a subagent (`Executed.waits_for`), for other traces
+    resume: continue an action that waits for a subagent (`Executed.waits_for`), for other traces
     (`Executed.delegates`; `source` is then a JSON list of `Delegated`) or for a block (`Executed.writes`; `source` is
     then the block as a JSON object).
     evaluate: run the evaluations of the task and of the tick. The worker sets `source` for protected evaluations: a
@@ -400,7 +400,7 @@ class Execute(Step, frozen=True, kw_only=True, tag="execute"):
     `evaluate_programs` in box/trial.py takes, `Executed.value` is its result.
     try: run each of `candidates` in a copy of the environment that leaves nothing behind; `Executed.trials` has the
     results. The worker sets `source` to their texts, as a JSON list.
-    solve: run the own solution of a Harbor task; `source` is the number of the task's step, from 0.
+    solve: run a Harbor task's own solution; `source` is the number of the task's step, from 0.
     verify: end the agent's processes and run the verifier of that step; `Executed.evaluations` has the rewards."""
     subagent: str = "main"
     """Whose tick it is."""
@@ -533,7 +533,7 @@ class ToolSaved(Value, frozen=True, kw_only=True):
     tests: str = ""
     evaluator: str = ""
     score: float | None = None
-    """By the evaluator. None: it was not scored."""
+    """The evaluator's score. None: it was not scored."""
     generality: float | None = None
     """Log odds that the tool serves other requests too. None: the model was not asked."""
     program: tuple[int, int] | None = None
@@ -553,7 +553,7 @@ class ProgramEvaluated(Value, frozen=True, kw_only=True):
     """A program that a FunSearch has evaluated, for the table `programs`."""
 
     number: int
-    """Among all programs of the search, from 0, without gaps."""
+    """Number among all programs of the search, from 0, without gaps."""
     generation: int
     """0: the program that the search began with."""
     island: int | None = None

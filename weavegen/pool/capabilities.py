@@ -1,4 +1,4 @@
-"""What a model server can do: asked of the server with short requests, and what follows for agents and features."""
+"""What a model server can do, found with short requests, and which agents and features that allows."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +13,9 @@ from weavegen.pool.http import Http
 from weavegen.pool.served import ServedModel, list_models, pick_model
 
 SECONDS = 30.0
-"""For a request of one token. A server may have to load its model first."""
+"""Time limit of a request for one token. A server may have to load its model first."""
 LISTED = (128, 20, 5, 1)
-"""Numbers of logprobs that are asked for, until the server gives as many."""
+"""Numbers of logprobs to ask for, one after the other, until the server gives that many."""
 MESSAGES = [{"role": "user", "content": "Hello"}]
 
 
@@ -55,7 +55,7 @@ class Feature:
 
     name: str
     needs: tuple[str, ...]
-    """Fields of Capabilities. Each may be several, of which one is enough, separated by |."""
+    """Fields of Capabilities. An entry may list alternatives, separated by |."""
     without: str
     """What happens where they are missing."""
     agents: bool = False
@@ -96,7 +96,7 @@ def probe(url: str, key: str, model: str | None = None) -> Capabilities:
 
 
 def probe_all(keys: Mapping[str, str]) -> dict[str, Capabilities | str]:
-    """Probe servers at the same time. `keys`: API keys by URL. Returns why where a server can't be probed."""
+    """Probe servers at the same time. `keys`: API keys by URL. Returns the reason for a server that can't be probed."""
 
     def one(url: str) -> Capabilities | str:
         try:
@@ -167,7 +167,7 @@ class _Probe:
         return found if isinstance(found, list) and all(isinstance(token, int) for token in found) else []
 
     def _top(self, count: int, **options: Any) -> dict[str, float]:
-        """The logprobs of so many likeliest tokens, as far as the server lists them."""
+        """The logprobs of the `count` likeliest tokens, as far as the server lists them."""
         listed = _logprobs(self._complete(logprobs=count, temperature=0.0, **options)).get("top_logprobs") or [None]
         return listed[0] if isinstance(listed[0], dict) else {}
 
@@ -178,7 +178,7 @@ class _Probe:
         return {f"token_id:{token}" for token in named} <= top.keys()
 
     def _loads_adapters(self) -> bool:
-        """Whether the server loads adapters. An adapter that is not there is refused otherwise than an address is."""
+        """Whether the server loads adapters. A missing adapter gives another error than a missing address."""
         try:
             self._http.send(f"{self._url}/load_lora_adapter", {"lora_name": "", "lora_path": ""})
         except ModelError as error:

@@ -18,7 +18,7 @@ from weavegen.trace.blocks import BlockType
 logger = logging.getLogger(__name__)
 
 OPTIONAL = ("tools", "seed", "stop", "n")
-"""Parameters that are left out from then on if the server refuses them. Without `n`, each message is one request."""
+"""Parameters that are left out once the server has refused them. Without `n`, each message is one request."""
 SAMPLES = 8
 """Answers to a yes/no question where the API gives no logprobs."""
 
@@ -48,7 +48,7 @@ class _Choice(msgspec.Struct):
 
 
 class _Answer(msgspec.Struct):
-    """What is used of an answer. A field of any type may be wrong: then it counts as missing."""
+    """The used fields of an answer. A field may have any type: one with a wrong type counts as missing."""
 
     choices: list[_Choice]
     usage: Any = None

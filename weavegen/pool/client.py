@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 MAX_STOPS = 4
 """Stop strings that vLLM 0.32 accepts."""
 TEMPLATE_SECONDS = 10.0
-"""For applying the chat template to a short conversation."""
+"""Time limit for applying the chat template to a short conversation."""
 SAMPLE_TEXT = "# The tick 0123456789 is over; naïve tokenizers differ\n\n        return evaluation != 'weave'"
-"""What tells tokenizers apart."""
+"""A text that tells tokenizers apart."""
 MAX_CACHED_TEXTS = 4096
 """Number of short texts whose tokens are cached."""
 DEFAULT_CHARS_PER_TOKEN = 3.0
@@ -39,7 +39,7 @@ DEFAULT_CHARS_PER_TOKEN = 3.0
 _IMPOSSIBLE = -9999.0
 """vLLM's value for a logprob of minus infinity."""
 NO_MASS = (
-    "the model {model} gives yes and no no probability: is it an instruction-tuned model, and does the chat template "
+    "the model {model} gives no probability to yes or no: is it an instruction-tuned model, and does the chat template "
     "fit it?"
 )
 OPTIONAL = {
@@ -157,7 +157,7 @@ class ModelClient:
 
     @property
     def tokenizer(self) -> tuple[int, ...]:
-        """Token ids of SAMPLE_TEXT, which differ between tokenizers; empty if the server has no /tokenize as vLLM's."""
+        """Token ids of SAMPLE_TEXT, which differ between tokenizers; empty if the server lacks vLLM's /tokenize."""
         if (ids := self._tokenizer) is None:
             body = {"model": self.model, "prompt": SAMPLE_TEXT, "add_special_tokens": False}
             told: dict[str, Any] = {}
@@ -176,7 +176,7 @@ class ModelClient:
 
     @property
     def chats_better(self) -> bool:
-        """Whether the server has a chat API, and tells no chat template for completions."""
+        """Whether the server has a chat API, and reports no chat template for completions."""
         return not self.tokenizes and self._has_chat()
 
     def encode(self, text: str, *, bos: bool = False) -> Tokens:
@@ -199,14 +199,14 @@ class ModelClient:
         return Text(text, math.ceil(len(text) / self._chars_per_token))
 
     def template(self) -> Template:
-        """Ask the server for the chat template of the model, once. PLAIN if it has none, or tells none."""
+        """Ask the server for the chat template of the model, once. PLAIN if it has none, or reports none."""
         if self._template is None:
             template = PLAIN
             try:
                 if self.tokenizes:
                     template = derive(self._render)
                 else:
-                    logger.warning("%s tells no chat template: give it with --template", self.base_url)
+                    logger.warning("%s reports no chat template: give it with --template", self.base_url)
             except (ModelError, UsageError) as error:
                 logger.warning("%s applies no chat template (%s): blocks go to it as plain text", self.base_url, error)
             self._template = template
@@ -302,7 +302,7 @@ class ModelClient:
             raise
         except ChatOnly:
             raise
-        except ModelError as error:  # a refusal of the parameters is an answer: it is back
+        except ModelError as error:  # a refusal of the parameters is an answer: the server is back
             logger.info("%s refuses the probe: %s", self.base_url, error)
             return
         if len(choices) != 1:
@@ -338,7 +338,7 @@ class ModelClient:
             return self._sides
 
     def _exact(self, prompts: Sequence[Prompt], priority: int) -> list[YesNo] | None:
-        """Ask with `logprob_token_ids`. Returns None if the server can't tokenise, or ignores or rejects it.
+        """Ask with `logprob_token_ids`. Returns None if the server can't tokenise, or ignores or rejects the parameter.
 
         The sampled token is listed, too: at temperature 0 it is always the likeliest one. The temperature does not
         change the logprobs, which vLLM takes before it.

@@ -9,15 +9,15 @@ MAX_ERROR_CHARS = 500
 
 @dataclass
 class Failures:
-    """Failed requests, also those that ask for metrics or probe the server."""
+    """Failed requests, including those that ask for metrics or probe the server."""
 
     count: int = 0
     since_ok: int = 0
     """Those of them after the last answer to a request of a step."""
     error: str = ""
-    """The last one's, in one line."""
+    """The last error, in one line."""
     at: float = 0.0
-    """When it came, in seconds of a monotonic clock."""
+    """When the last error came, in seconds of a monotonic clock."""
     traces: set[int] = field(default_factory=set)
     """Two of the traces whose requests failed."""
 

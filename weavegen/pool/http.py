@@ -1,6 +1,6 @@
 """JSON over HTTP with urllib3, for thousands of threads. Its errors become weavegen's.
 
-Whatever a server answers, its size and its time are bounded, and what is wrong with it is a TransientError.
+The size and the time of every answer are bounded, and a faulty answer raises a TransientError.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ _bounds = _Bounds()
 
 
 class _BoundedReader(io.RawIOBase):
-    """Reads an answer, its head included, from a socket: for so long, and so many bytes."""
+    """Reads an answer, its head included, from a socket, within limits on time and bytes."""
 
     def __init__(self, answer: io.BufferedReader, sock: socket.socket) -> None:
         self._answer, self._sock = answer, sock
@@ -85,7 +85,7 @@ class _Connection(urllib3.connection.HTTPConnection):
     response_class = _Answer
 
     def request(self, *arguments: Any, **options: Any) -> None:
-        if self.sock is not None:  # the last answer left there what remained of its own time
+        if self.sock is not None:  # the last answer left the rest of its own time limit there
             self.sock.settimeout(self.timeout)
         super().request(*arguments, **options)
 

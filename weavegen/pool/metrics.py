@@ -36,8 +36,8 @@ NAMES = {
 def read(base_url: str, http: Http, seconds: float = 5.0) -> Metrics:
     """Read a server's metrics. Raises TransientError, and ModelError or Unfit if the server does not have them.
 
-    Values of several engines at one address are summed. Own code, because it is called every second and vLLM has a
-    thousand lines: prometheus_client parses all of them.
+    Values of several engines at one address are summed. Does not use prometheus_client: this is called every
+    second, and that would parse all of vLLM's thousand lines.
     """
     url = f"{base_url.rstrip('/').removesuffix('/v1')}/metrics"
     found: dict[str, list[float]] = {}

@@ -45,9 +45,9 @@ class Pool:
         self._granted: dict[int, tuple[str, ModelClient]] = {}
         self._events: dict[int, threading.Event] = {}
         self._health: dict[str, Health] = {}
-        """By URL, since `take_health`."""
+        """By URL, since the last call of `take_health`."""
         self._streaks: dict[str, Failures] = {}
-        """By URL, since the last answer."""
+        """Failures by URL, since the last answer."""
         self._closed = threading.Event()
         self.set_members(dict.fromkeys(urls, api_key))
 

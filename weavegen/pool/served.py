@@ -20,7 +20,7 @@ class ServedModel(msgspec.Struct, frozen=True):
     parent: str | None = None
     """For an adapter: the model that it adapts."""
     tasks: tuple[str, ...] = msgspec.field(default=(), name="weavegen_tasks")
-    """Bootstraps that a small model was trained on, and nothing else; empty: unknown, as on other servers."""
+    """The only bootstraps that a small model was trained on; empty: unknown, as on other servers."""
 
 
 class _Models(msgspec.Struct):
@@ -35,7 +35,7 @@ def address(text: str) -> str:
     except ValueError:
         raise UsageError("the address can't be read: give http://host:port/v1") from None
     if secret or "@" in text or parts.query or parts.fragment:
-        raise UsageError("the address has more parts than allowed: give http://host:port/v1, keys by WEAVEGEN_POOL_KEY")
+        raise UsageError("the address has more parts than allowed: give http://host:port/v1, keys in WEAVEGEN_POOL_KEY")
     path = parts.path.rstrip("/")
     if parts.scheme not in ("http", "https") or not host or not path.endswith("/v1") or not text.isprintable():
         raise UsageError("this is not the address of a model server: give http://host:port/v1")
@@ -85,7 +85,7 @@ def serving(keys: Mapping[str, str], model: str | None) -> dict[str, ServedModel
     if not found:
         raise UsageError(
             f"no usable model server at {', '.join(away)}: start one (`vllm serve MODEL`, or `weavegen sim` "
-            "for a simulation) or set OPENAI_BASE_URL to where one is"
+            "for a simulation) or set OPENAI_BASE_URL to one that runs"
         )
     if len({one.id for one in found.values()}) > 1:
         serve = ", ".join(f"{one.id} at {url}" for url, one in found.items())

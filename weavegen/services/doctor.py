@@ -48,7 +48,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(Exception):
-    """A check failed. The arguments: the detail and the advice of the finding."""
+    """A check failed. The arguments are the detail and the advice of the finding."""
 
 
 def examine(config: Config) -> list[Finding]:
@@ -63,7 +63,7 @@ def examine(config: Config) -> list[Finding]:
     return findings + [
         Finding(name=fault.kind, ok=False, detail=fault.what, advice=fault.advice)
         for fault in (service_faults(config) if found is None else found)
-        if fault.kind != "server"  # the check of the model found it
+        if fault.kind != "server"  # the model check reports it
     ]
 
 
@@ -210,13 +210,13 @@ def _model(config: Config) -> str:
 
 
 def _features(config: Config) -> str:
-    """Say which agents and features the model servers lack. A server that does not answer is the model's finding."""
+    """Say which agents and features the model servers lack. A server that does not answer is left to `_model`."""
     lacking = []
     for url, has in capabilities.probe_all(_server_keys(config)).items():
         if isinstance(has, Capabilities) and (missing := capabilities.lacks(has)):
             names = ", ".join(line.partition(":")[0] for line in missing)
             lacking.append(f"{_address(url)} without: {names}")
-    return f"{'; '.join(lacking)} (see `weavegen pool probe`)" if lacking else "all that the servers can give"
+    return f"{'; '.join(lacking)} (see `weavegen pool probe`)" if lacking else "the servers provide everything"
 
 
 def _stored(config: Config, read: Callable[[Connection], T], otherwise: T) -> T:

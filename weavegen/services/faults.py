@@ -10,15 +10,15 @@ from weavegen.store import servers, workers
 from weavegen.text import duration
 
 RESTARTED_SECONDS = 60.0
-"""A service that was restarted again is a fault for so long."""
+"""A service that was restarted again counts as a fault for this long."""
 UNSERVED_SECONDS = 5.0
-"""A queue is unserved if a step has waited in it for so long, and no worker takes steps from it."""
+"""A queue is unserved if a step has waited in it for this long, and no worker takes steps from it."""
 UNTRIED_SECONDS = 60.0
-"""A step that no worker has taken for so long is a fault."""
+"""A step that no worker has taken for this long is a fault."""
 
 
 MCP_SECONDS = 300.0
-"""An MCP server is a fault for so long after a call that could not reach it."""
+"""An MCP server counts as a fault for this long after a call that could not reach it."""
 
 
 KINDS = ("service", "worker", "queue", "server", "mcp")
@@ -45,7 +45,7 @@ def faults(conn: Connection, config: Config) -> list[Fault]:
 
 
 def service_faults(config: Config) -> list[Fault]:
-    """Services that `up` started here, that `down` did not stop, and that do not run, or end again and again."""
+    """Services that `up` started here and `down` did not stop, and that have ended or keep ending."""
     services = [service for service in processes.registered(config).values() if not service.temporary]
     dead = [service for service in services if not processes.alive(service)]
     if dead and len(dead) == len(services):
@@ -56,7 +56,7 @@ def service_faults(config: Config) -> list[Fault]:
     for service in dead:
         what, advice = f"{service.name} has ended", "run `weavegen up`"
         if service.failed is not None:
-            what, advice = service.failed, "mend the cause, then run `weavegen up`"
+            what, advice = service.failed, "fix the cause, then run `weavegen up`"
         elif supervised:
             advice = f"it is restarted, see {service.log}"
         faults.append(Fault(kind="service", what=what, advice=advice))
@@ -69,13 +69,13 @@ def service_faults(config: Config) -> list[Fault]:
 
 
 def worker_faults(conn: Connection) -> list[Fault]:
-    """Workers that have fallen silent; or that no worker runs while traces are to be written."""
+    """Workers that have fallen silent; or the fact that no worker runs while traces are open."""
     rows = workers.rows(conn)
     found = []
     for row in rows:
         if row.silent:
             what = f"the worker {row.node} ({row.process}) has been silent for {duration(row.age)}"
-            found.append(Fault(kind="worker", what=what, advice="look at its host, and start it there again"))
+            found.append(Fault(kind="worker", what=what, advice="check its host, and restart it there"))
     if not any(not row.silent for row in rows) and (count := sql.run(conn, "store/count_open_traces").scalar_one()):
         what = f"no worker runs, and {count:,} {'trace is' if count == 1 else 'traces are'} open"
         found.append(Fault(kind="worker", what=what, advice="start workers with `weavegen up`, or see docs/deploy.md"))
@@ -101,7 +101,7 @@ def queue_faults(conn: Connection) -> list[Fault]:
 
 def mcp_faults(conn: Connection) -> list[Fault]:
     """MCP servers that workers can't reach."""
-    advice = "start it, or see what the execute workers can reach; traces that begin wait for it"
+    advice = "start it, or check what the execute workers can reach; new traces wait for it"
     reasons = sql.run(conn, "store/unreachable_mcp_servers", seconds=MCP_SECONDS).scalars()
     return [Fault(kind="mcp", what=why, advice=advice) for why in reasons]
 

@@ -55,7 +55,7 @@ FLOWER_SETTINGS = {
 }
 """Environment variables that change Flower's defaults. Variables that are set already have priority."""
 OWN_ENVIRON = {FLOWER: FLOWER_SETTINGS, model_server.NANO: model_server.NANO_ENVIRON}
-"""By service: variables that it has unless they are set already."""
+"""By service: environment variables to set, unless they are set already."""
 MODEL_THREADS = 256
 """Steps that wait for the model at the same time: mostly one per active trace. A waiting thread costs little."""
 
@@ -89,7 +89,7 @@ def up(
     are started, too, without waiting for them.
 
     With `store`, the settings become those of the installation: workers that run with others are stopped, as `down`
-    does it, and started again. `vllm_options`: arguments of `vllm.start`.
+    does, and restarted. `vllm_options`: arguments of `vllm.start`.
     """
     folders.prepare(config)
     with folders.locked(lock_path(config)):
@@ -169,7 +169,7 @@ def _drain_path(config: Config) -> Path:
 
 
 def drain_seconds(config: Config) -> float:
-    """Return how long a worker may finish its steps after SIGTERM: as `down` says, else WEAVEGEN_DRAIN."""
+    """Return how long a worker may take to finish its steps after SIGTERM: as `down` says, else WEAVEGEN_DRAIN."""
     try:
         return float(_drain_path(config).read_text())
     except (OSError, ValueError):
@@ -204,7 +204,7 @@ def running(config: Config) -> list[Service]:
 def worker_commands(
     config: Config, *, model_threads: int, lint_processes: int, execute_threads: int
 ) -> dict[str, list[str]]:
-    """Return the commands of the Celery workers, by name. Linting needs processors, the others wait: threads."""
+    """Return the Celery workers' commands, by name. Linting computes, in processes; the others wait, in threads."""
     pools = {
         "model": ("control,sample,score", "threads", model_threads),
         "lint": ("lint", "prefork", lint_processes),
@@ -254,19 +254,19 @@ def _locked(config: Config) -> bool:
 
 
 def _stop_outdated(config: Config) -> None:
-    """Stop what runs with other settings, to be started with these. Raises UsageError if that can't be done."""
+    """Stop services that run with other settings, so that `up` starts them with these. Raises UsageError."""
     before, now = stored_settings(config.stored), shown_settings(config)
     unset = _unset_secrets(before)
     changed = [name for name in differing(before, now) if name not in unset]
     restarts = bool(set(changed) - NOT_OF_WORKERS)
     if unset and (restarts or any(processes.find(config, name) is None for name in (BEAT, *WORKERS))):
-        raise UsageError(f"this installation was started with {unset[0]}, which is not set here: set it, or to nothing")
+        raise UsageError(f"this installation was started with {unset[0]}, which is unset here: set it, or set it empty")
     users = [BEAT, *WORKERS, VIEWER, FLOWER] if restarts else []
     users = users or [name for name, variable in PORTS.items() if variable in changed]
     if stopped := [service for name in users if (service := processes.find(config, name)) is not None]:
         if fixed := [name for name in changed if name in FIXED]:
             raise UsageError(f"{' and '.join(fixed)} can't change while the workers run: `weavegen down`, then `up`")
-        log.warning("%s changed: %s are started again", ", ".join(changed), ", ".join(users))
+        log.warning("%s changed: restarting %s", ", ".join(changed), ", ".join(users))
         services = processes.registered(config)
         processes.stop(config, [services[SUPERVISOR]] if SUPERVISOR in services else [])
         _drain(config, stopped, config.drain)
@@ -276,7 +276,7 @@ def _stop_outdated(config: Config) -> None:
 
 
 def _unset_secrets(before: Mapping[str, str]) -> list[str]:
-    """Return the secrets with which the installation was started, and which this process does not know."""
+    """Return the secrets that the installation was started with and that are not set in this process."""
     return [name for name in before if SECRET.search(name) and before[name] and name not in os.environ]
 
 
@@ -347,7 +347,7 @@ def _pages(config: Config) -> list[Part]:
                 continue
             try:
                 port = processes.free_port(port)
-            except UsageError:  # it is in use, as by another installation
+            except UsageError:  # it is in use, perhaps by another installation
                 port = processes.free_port(None)
             command = [sys.executable, "-m", "weavegen.cli", "serve", "--port", str(port)]
             if name == FLOWER:

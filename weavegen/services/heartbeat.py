@@ -1,4 +1,4 @@
-"""What each Celery worker does every few seconds: report, look after the supervisor, tidy up, end with its home."""
+"""What each Celery worker does every few seconds: report, restart a dead supervisor, clean up, end without a home."""
 
 import logging
 import os
@@ -19,7 +19,7 @@ from weavegen.store.session import unpooled
 log = logging.getLogger(__name__)
 
 HOMELESS_BEATS = 4
-"""A worker ends itself after so many beats without a home, if the supervisor does not end it and its boxes before."""
+"""A worker ends itself after this many beats without a home, unless the supervisor has ended it and its boxes."""
 
 
 class Heartbeat:
@@ -75,10 +75,10 @@ class Heartbeat:
             self.clean()
 
     def clean(self) -> None:
-        """Remove what traces that are over have on this host. Raises psycopg.Error.
+        """Remove what ended traces have left on this host. Raises psycopg.Error.
 
-        As a rule their end did that (engine/worker.py), but `down` and a lost host forget environments, and a worker
-        that was killed may have started one that it did not record.
+        Usually this was done when they ended (engine/worker.py), but `down` and a lost host forget environments, and
+        a worker that was killed may have started one that it did not record.
         """
         found = list(environments.find_files(self.config))
         with self.database.connect() as conn:

@@ -1,4 +1,4 @@
-"""What a message on the broker may be. Whoever reaches the broker can write anything into its lists and channels.
+"""The form of messages on the broker. Anyone who reaches the broker can write anything into its lists and channels.
 
 A message is read once, here. Only the fields that weavegen uses are kept, so Celery acts on no other: no ETA, no
 time limits, no callbacks, no compression.
@@ -15,11 +15,11 @@ from msgspec import Meta, field
 log = logging.getLogger(__name__)
 
 MAX_BYTES = 10_000_000
-"""Of a message in Redis. The longest text that `weavegen.enqueue` takes is 8 MB there."""
+"""Maximum size of a message in Redis. The longest text that `weavegen.enqueue` takes is 8 MB there."""
 MAX_DEPTH = 50
-"""Lists and objects in each other. Python's own limit differs from place to place."""
+"""Maximum nesting of lists and objects. Python's own limit differs from place to place."""
 LINES, SECONDS = 20, 60.0
-"""So many lines about dropped messages are logged in so many seconds."""
+"""At most this many lines about dropped messages are logged in this many seconds."""
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What reading, or handling, a malformed message raises. msgspec's and Unicode's errors are ValueErrors."""
 
@@ -74,7 +74,7 @@ def read(item: bytes) -> dict[str, Any]:
 
 
 def checked(envelope: Envelope) -> dict[str, Any]:
-    """Return a message of these fields. Raises one of MALFORMED if its body is no JSON or nested too deep."""
+    """Return a message of these fields. Raises one of MALFORMED if its body is not JSON or nested too deep."""
     if not _shallow(msgspec.json.decode(envelope.body), MAX_DEPTH):
         raise ValueError(f"lists and objects are nested more than {MAX_DEPTH} deep")
     raw: dict[str, Any] = msgspec.to_builtins(envelope)
@@ -97,7 +97,7 @@ def call(headers: dict[str, Any], payload: Any) -> dict[str, Any]:
 
 
 class Warnings:
-    """Logs a line about what is dropped or refused; if there are many, only how many."""
+    """Logs a line about each message that is dropped or refused; if there are many, only their number."""
 
     began, count = float("-inf"), 0
 

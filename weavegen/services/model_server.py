@@ -13,7 +13,7 @@ NANO = "nano"
 SIM = "sim"
 NONE = "none"
 VLLM = "vllm:"
-"""WEAVEGEN_MODEL begins with it where `up --vllm` starts the servers; the model follows."""
+"""Prefix of the model in WEAVEGEN_MODEL where `up --vllm` starts the servers."""
 NANO_COMMAND = (sys.executable, "-m", "weavegen_nano")
 NANO_ENVIRON = {"OPENBLAS_NUM_THREADS": "1"}
 """One thread: beside workers a second one mostly waits (eight games: 68 s with two threads, 62 s with one)."""
@@ -32,7 +32,7 @@ def start(config: Config, port: int | None, sim_options: Sequence[str], environ:
 
 
 def require_no_other(config: Config) -> None:
-    """Raise UsageError if a server of another model runs than the one that `up` would start."""
+    """Raise UsageError if a server runs with another model than the one that `up` would start."""
     if config.model_url is not None or config.model == NONE or (service := serving(config)) is None:
         return
     if (model := vllm_model(config)) is not None:
@@ -77,7 +77,7 @@ def servers(config: Config) -> list[Service]:
 
 
 def serving(config: Config) -> Service | None:
-    """Return the first of them; None if there is none."""
+    """Return the first running model server of `up`; None if there is none."""
     return next(iter(servers(config)), None)
 
 

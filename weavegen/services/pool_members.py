@@ -23,7 +23,7 @@ class Members:
         """Raise UsageError where the pool has no server."""
         if not self.keys:
             raise UsageError(
-                "no model server: set OPENAI_BASE_URL, start a small one with `weavegen up`, or add one by "
+                "no model server: set OPENAI_BASE_URL, start a small one with `weavegen up`, or add one with "
                 "`weavegen pool add URL`"
             )
 

@@ -30,7 +30,7 @@ NAME = "postgres"
 SYSTEM_USER = "weavegen-db"
 """The user of the server if weavegen runs as root. PostgreSQL refuses to run as root."""
 START_TIMEOUT_SECONDS = 120.0
-"""Recovery after a crash may take that long."""
+"""Recovery after a crash may take this long."""
 STOP_TIMEOUT_SECONDS = 60.0
 ANSWER_TIMEOUT_SECONDS = 5
 SETTINGS = Path(__file__).with_name("postgresql.conf").read_text()
@@ -89,7 +89,7 @@ def running(config: Config, *, create: bool = False) -> Iterator[str]:
     """Yield the URL of a database whose server runs in the body.
 
     An embedded server that does not run is started temporarily; the last command that uses it stops it. Raises
-    UsageError if there is no database: only with `create` is one made in a home that was never used.
+    UsageError if there is no database; in a home that was never used, `create` makes one.
     """
     if config.database_url is not None:
         check(config)
@@ -104,7 +104,7 @@ def running(config: Config, *, create: bool = False) -> Iterator[str]:
         with folders.locked(config.home / "postgres.lock"):
             fcntl.flock(users, fcntl.LOCK_SH)
             if find(config) is None:
-                # In a running installation it has died: then this command does not stop it at its end.
+                # If the installation runs, its server has died: then this command must not stop the new one at its end.
                 _start(config, temporary=processes.find(config, processes.SUPERVISOR) is None)
         try:
             yield database_url(config)

@@ -43,9 +43,9 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     pid: int
     created: float
-    """Start time, seconds since the epoch. By it versions before 0.2 tell the process from a later one with its pid."""
+    """Start time, seconds since the epoch. Versions before 0.2 use it to detect a reused pid."""
     ticks: float | None = None
-    """Its `start_time`, which no step of the clock changes; None: such a version has registered it."""
+    """Its `start_time`, which clock changes do not affect; None: a version before 0.2 registered it."""
     command: list[str]
     url: str | None = None
     log: str | None = None
@@ -67,7 +67,7 @@ def register_path(config: Config) -> Path:
 
 
 def registered(config: Config) -> dict[str, Service]:
-    """Return the register by name, with services that have ended."""
+    """Return the register by name, including services that have ended."""
     path = register_path(config)
     try:
         services = msgspec.json.decode(path.read_bytes(), type=list[Service])
@@ -93,7 +93,7 @@ def forget(config: Config, service: Service) -> None:
 
 @contextlib.contextmanager
 def _changing(config: Config) -> Iterator[dict[str, Service]]:
-    """Yield the register by name. What the body has made of it is stored."""
+    """Yield the register by name, and store the changes that the body makes."""
     path = register_path(config)
     with folders.locked(path.with_suffix(".lock")):
         services = registered(config)
@@ -131,7 +131,7 @@ def alive(service: Service) -> bool:
 
 def age(service: Service) -> float | None:
     """Return the seconds since the service's process started; None: it does not run."""
-    process = _process(service)  # whose time moves with the clock, as `created` does not
+    process = _process(service)  # its create_time follows changes of the clock; `created` does not
     return None if process is None else time.time() - process.create_time()
 
 
@@ -201,7 +201,7 @@ def failure(name: str, log: str | None) -> str:
 
 
 def last_line(log: str | None) -> str:
-    """Return the last line of a log. Progress bars write theirs over and over, separated by carriage returns."""
+    """Return the last line of a log. Progress bars rewrite theirs, separated by carriage returns."""
     lines: list[str] = []
     with contextlib.suppress(OSError):
         lines = Path(log or "").read_text(errors="replace").split("\n")
@@ -213,8 +213,8 @@ def stop(
 ) -> list[Service]:
     """End services with their descendants, and remove them from the register. Returns those that were alive.
 
-    Descendants that are services themselves are spared: the supervisor starts services. It does not restart what is
-    not in the register, so they are removed first.
+    Descendants that are services themselves are spared: the supervisor starts services. The entries are removed
+    first, because the supervisor does not restart what is not in the register.
     """
     services, known = list(services), registered(config).values()
     for service in services:
@@ -229,14 +229,14 @@ def end(
     sig: signal.Signals = signal.SIGTERM,
     spared: Iterable[Service] = (),
 ) -> list[Service]:
-    """End services with their descendants, but for those that are in `spared`. Returns those that were alive."""
+    """End services with their descendants, except for those in `spared`. Returns those that were alive."""
     services = list(services)
     others = {service.pid for service in spared} - {service.pid for service in services}
     parents = {service.name: process for service in services if (process := _process(service)) is not None}
     families = [process for parent in parents.values() for process in _family(parent, others)]
     send(parents.values(), sig)
     remaining = wait(parents.values(), grace)
-    # Descendants that were started meanwhile. psutil does not signal another process that has got a pid since.
+    # Descendants that were started meanwhile. psutil does not signal another process that has reused a pid.
     families += [process for parent in remaining for process in _family(parent, others)]
     send(families, signal.SIGKILL)
     wait(families, GRACE_SECONDS)
@@ -246,9 +246,9 @@ def end(
 
 
 def orphans(config: Config) -> list[psutil.Process]:
-    """Return the processes of services of this home that are not in its register: an earlier home had its place.
+    """Return the processes of services that are not in this home's register: an earlier home was in the same place.
 
-    Also what a server that has ended left in its session: vLLM's engine has a title in place of its environment.
+    Also processes in the session of a server that has ended: vLLM's engine has a title in place of its environment.
     """
     services = registered(config).values()
     running = {service.pid for service in services if alive(service)}
@@ -278,7 +278,7 @@ def send(running: Iterable[psutil.Process], sig: signal.Signals) -> None:
 
 
 def in_wheel(package: str, pattern: str) -> Path | None:
-    """Return a file of an installed package; None if it has none. A package may make folders when it is imported."""
+    """Return a file of an installed package, or None. Does not import the package, which may create folders."""
     spec = importlib.util.find_spec(package)
     folders = (spec and spec.submodule_search_locations) or ()
     return next((file for folder in folders for file in Path(folder).glob(pattern) if file.is_file()), None)
@@ -291,7 +291,7 @@ def free_port(wanted: int | None) -> int:
         try:
             listener.bind((LOOPBACK, wanted or 0))
         except (OSError, OverflowError):
-            raise UsageError(f"port {wanted} can't be used: give another one to the model") from None
+            raise UsageError(f"port {wanted} can't be used: give the model another port") from None
         return int(listener.getsockname()[1])
 
 

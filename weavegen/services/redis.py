@@ -30,11 +30,11 @@ NAME = "redis"
 START_TIMEOUT_SECONDS = 30.0
 ANSWER_TIMEOUT_SECONDS = 5.0
 LIMITS = "~* &* +@all -@dangerous -cluster +info +client|kill"
-"""What those with the password may do: everything but what configures, copies, watches or ends the server."""
+"""What clients with the password may do: everything except to configure, copy, watch or end the server."""
 
 
 def broker_url(config: Config) -> str:
-    """Return the URL of Celery's broker, which may not run. It contains the password."""
+    """Return the URL of Celery's broker, whether or not it runs. It contains the password."""
     if config.broker_url is not None:
         return config.broker_url
     secret = password(config)

@@ -14,7 +14,7 @@ from weavegen.store.session import unpooled
 
 
 def migrate(url: str) -> str | None:
-    """Migrate the database at `url`, and return its revision before. A new one begins with weavegen's examples."""
+    """Migrate the database at `url`, and return its previous revision. A new database gets weavegen's examples."""
     with unpooled(url).connect() as conn:
         before = current(conn)
     upgrade(url)

@@ -1,7 +1,7 @@
 """Restarts the services of an installation that have ended, and ends everything when its home is removed.
 
-`weavegen up` starts it as a process of its own. It decides by the register alone, so it may itself be killed and
-started again at any time: a worker does that (tasks/worker.py).
+`weavegen up` starts it as a process of its own. It depends only on the register, so it may be killed at any
+time: workers restart it (services/heartbeat.py).
 """
 
 import logging
@@ -23,11 +23,11 @@ from weavegen.services.processes import Service
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 0.5
-"""Between two checks."""
+"""Time between checks."""
 DELAYS_SECONDS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
-"""Before the first restart in a row, the second, and so on. After the last one the service is given up."""
+"""Delays before the first restart in a row, the second, and so on. After the last one the service is given up."""
 HEALTHY_SECONDS = 20.0
-"""A service that ran for so long counts as healthy: its next restart is the first again."""
+"""A service that has run for this long counts as healthy: its next restart is the first again."""
 BOXES_SECONDS = 3.0
 """Time for the execute worker to end the boxes of a removed home (sandbox/watch.py) before it is ended itself, and
 then for the services to end."""
@@ -68,7 +68,7 @@ class Supervisor:
                 mine = services.get(processes.SUPERVISOR)
                 if mine is None or mine.pid != os.getpid():
                     return
-                self.config.logs.mkdir(exist_ok=True)  # workers make their log files anew, but not the folder
+                self.config.logs.mkdir(exist_ok=True)  # workers recreate their log files, but not the folder
                 self.check(service for service in services.values() if service != mine and not service.temporary)
             except Exception:  # the supervisor must go on after any error
                 log.exception("the check failed")
@@ -77,7 +77,7 @@ class Supervisor:
         """Restart the services that have ended and whose next restart is due."""
         for service in services:
             attempts = self.attempts.setdefault(service.name, Attempts(service))
-            if service != attempts.seen and service.restarts == 0:  # `up` has started it anew
+            if service != attempts.seen and service.restarts == 0:  # `up` has restarted it
                 self.attempts[service.name] = attempts = Attempts(service)
             attempts.seen = service
             if processes.alive(service):
@@ -88,7 +88,7 @@ class Supervisor:
                 self.try_restart(service, attempts)
 
     def due(self, service: Service, attempts: Attempts) -> bool:
-        """Whether to restart a service now. After the last restart in a row it is given up."""
+        """Whether to restart a service now. After the last restart in a row the service is given up."""
         now = time.monotonic()
         if attempts.due is None:
             if attempts.made == len(DELAYS_SECONDS):
@@ -112,7 +112,7 @@ class Supervisor:
             log.warning("%s: %s", service.name, " ".join(str(error).split()))
 
     def restart(self, service: Service) -> None:
-        """Start a service again, as `up` does it. Raises UsageError, OSError, psycopg.Error."""
+        """Restart a service, as `up` does. Raises UsageError, OSError, psycopg.Error."""
         if service.name == postgres.NAME:
             postgres.start(self.config)
         elif service.name == redis.NAME:

@@ -25,18 +25,18 @@ class Message(virtual.Message):
 
 
 class QoS(redis.QoS):
-    """Keeps the messages that are not acknowledged yet: those of the queue KEPT in Redis, where others may write.
+    """Keeps the messages that are not acknowledged yet. Those of the queue KEPT stay in Redis, where others may write.
 
-    The others are kept in this process alone, which costs no command: the sweeper sends again what a worker has lost.
+    All others stay only in this process, which costs no Redis command: the sweeper resends what a worker has lost.
     """
 
     def _is_here(self, tag: str) -> bool:
-        """Whether a message is kept in this process alone."""
+        """Whether a message is kept only in this process."""
         message = self._delivered.get(tag)  # once: another thread may remove it
         return message is not None and message.delivery_info["routing_key"] != KEPT
 
     def append(self, message: Any, delivery_tag: str) -> None:
-        """Keep a message. If Redis refuses it, as without memory, it is kept in this process alone."""
+        """Keep a message. If Redis refuses it, perhaps for lack of memory, it is kept only in this process."""
         if message.delivery_info["routing_key"] == KEPT:
             try:
                 self.channel.repairing(super().append, message, delivery_tag)
@@ -58,7 +58,7 @@ class QoS(redis.QoS):
         self.channel.repairing(super().restore_visible, *args, **options)
 
     def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:
-        """Put a message back into its queue, or drop what is no message."""
+        """Put a message back into its queue, or drop it if it is malformed."""
         try:
             if self._is_here(tag):
                 self.channel.repairing(self.channel.put_back, self._delivered[tag], client, leftmost)
@@ -101,7 +101,7 @@ class Channel(redis.Channel):
         return self._reused
 
     def _brpop_read(self, **options: Any) -> bool:
-        """As kombu's, where a malformed message ends the worker, which on its way out puts the message back."""
+        """As kombu's, but drops a malformed message, which would end the worker and then be put back into the queue."""
         client = self.client
         try:
             try:
@@ -128,7 +128,7 @@ class Channel(redis.Channel):
             self._flush_brpop_reauth()  # type: ignore[no-untyped-call]
 
     def _receive_one(self, c: Any) -> bool:
-        """As kombu's, for commands and events. These may be lost, so what handling one raises is caught, too."""
+        """As kombu's, for commands and events. These may be lost, so errors from handling one are caught, too."""
         try:
             response = c.parse_response()
         except self.connection_errors:
@@ -145,7 +145,7 @@ class Channel(redis.Channel):
             return False
 
     def put_back(self, message: Any, client: Any, leftmost: bool) -> None:
-        """Put a message back that is not in Redis."""
+        """Put back a message that is not in Redis."""
         to = message.delivery_info
         with self.conn_or_acquire(client) as client:
             self._do_restore_message(message._raw, to["exchange"], to["routing_key"], client, leftmost)
@@ -157,7 +157,7 @@ class Channel(redis.Channel):
         super()._do_restore_message(raw, str(exchange), str(routing_key), pipe, leftmost)  # type: ignore[no-untyped-call]
 
     def repairing(self, command: Callable[..., Any], *args: Any, queue: str | None = None, **options: Any) -> Any:
-        """Run a command, about a queue or another key of kombu; and again once keys of the wrong type are deleted."""
+        """Run a command on a queue or another key of kombu. Keys of the wrong type are deleted, and it runs again."""
         try:
             return command(*args, **options)
         except ResponseError as error:
@@ -165,7 +165,7 @@ class Channel(redis.Channel):
             return command(*args, **options)
 
     def repair(self, error: ResponseError, queue: str | None = None) -> None:
-        """Delete the keys of kombu that have another type than kombu's. Raises `error` if it is another one."""
+        """Delete kombu's keys that have the wrong type. Raises `error` if it is about something else."""
         if "WRONGTYPE" not in str(error):
             raise error
         kinds = {self.unacked_key: b"hash", self.unacked_index_key: b"zset", self.unacked_mutex_key: b"string"}
@@ -177,7 +177,7 @@ class Channel(redis.Channel):
         for key, kind in kinds.items():
             if (found := client.type(key)) not in (kind, b"none"):
                 client.delete(key)
-                deleted(key, f"the key is deleted, because it is a {found.decode()} and no {kind.decode()}")
+                deleted(key, f"the key is deleted, because it is a {found.decode()} and not a {kind.decode()}")
 
     def _size(self, queue: str) -> int:
         return int(self.repairing(super()._size, queue, queue=queue))

@@ -37,7 +37,7 @@ QUIET = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 START_SECONDS = 1800.0
 """For loading weights, perhaps from a slow disk, and compiling."""
 TOLD_SECONDS = 5.0
-"""Between two lines about the progress."""
+"""Time between lines about the progress."""
 SOURCE_TREE = Path(__file__).resolve().parents[2] / ".venv-vllm" / "bin" / "python"
 """Where scripts/vllm.sh installs vLLM for the CPU."""
 
@@ -58,9 +58,9 @@ def start(
     options: Sequence[str] | None = None,
     tell: Callable[[str], None] = log.info,
 ) -> tuple[list[Service], bool]:
-    """Start the servers, and wait until all are ready. Returns them, and whether they were started: not if some run.
+    """Start the servers, and wait until all are ready. Returns them, and whether they were started: False if some ran.
 
-    `parallel`: GPUs that one server shares its weights over. `gpus`: those that are used; None: all. `tell` gets lines
+    `parallel`: GPUs that one server splits its weights over. `gpus`: those that are used; None: all. `tell` gets lines
     about the progress. Raises UsageError.
     """
     if running := servers(config):
@@ -70,7 +70,7 @@ def start(
                 processes.record(config, msgspec.structs.replace(one, failed=None, restarts=0))  # by the supervisor
         return running, False
     if options is None:
-        raise UsageError(f"vLLM's options are not stored: run `weavegen up --vllm {model}` with those that it had")
+        raise UsageError(f"vLLM's options are not stored: run `weavegen up --vllm {model}` with the same options")
     python = interpreter(config)
     groups = grouped(visible_gpus() if gpus is None else list(gpus), parallel)
     started: list[Service] = []
@@ -95,7 +95,7 @@ def grouped(gpus: Sequence[str], parallel: int) -> list[list[str]]:
         raise UsageError(f"--tensor-parallel is {parallel}: give 1 or more")
     if not gpus:
         if parallel > 1:
-            raise UsageError(f"--tensor-parallel {parallel} needs {parallel} GPUs, and none is here: leave it out")
+            raise UsageError(f"--tensor-parallel {parallel} needs {parallel} GPUs, and there are none: leave it out")
         return [[]]
     if len(gpus) < parallel:
         raise UsageError(f"--tensor-parallel {parallel} needs {parallel} GPUs, and {len(gpus)} are given: give fewer")
@@ -118,7 +118,7 @@ def interpreter(config: Config) -> str:
     """The Python that has vLLM: WEAVEGEN_VLLM, this one, or that of scripts/vllm.sh. Raises UsageError."""
     if config.vllm is not None:
         if shutil.which(config.vllm) is None:
-            raise UsageError(f"WEAVEGEN_VLLM={config.vllm} is no program: give the path of a Python that has vLLM")
+            raise UsageError(f"WEAVEGEN_VLLM={config.vllm} is not a program: give the path of a Python that has vLLM")
         return config.vllm
     if find_spec("vllm") is not None:
         return sys.executable
@@ -131,14 +131,14 @@ def interpreter(config: Config) -> str:
 
 
 def environment(group: Sequence[str]) -> list[str]:
-    """A command that sets a server's variables before it becomes the server: so restarts have them, too."""
+    """A command that sets a server's variables before it becomes the server, so that restarts have them, too."""
     cores = str(len(os.sched_getaffinity(0)))  # that this process may use
     own = {"CUDA_VISIBLE_DEVICES": ",".join(group)} if group else CPU_ENVIRON | {"OMP_NUM_THREADS": cores}
     return ["env", *(f"{name}={value}" for name, value in (QUIET | own).items())]
 
 
 def arguments(model: str, port: int, group: Sequence[str], options: Sequence[str]) -> list[str]:
-    """The arguments of one server. `options` of the user come last, and win."""
+    """The arguments of one server. The user's `options` come last, and take precedence."""
     folder = Path(model)
     name = folder.resolve().name if folder.is_dir() else model
     place = str(folder.resolve()) if folder.is_dir() else model
@@ -162,7 +162,7 @@ def positions(folder: Path) -> int:
 
 
 def wait(service: Service, tell: Callable[[str], None]) -> None:
-    """Wait until a server is ready, and tell its last line now and then. Raises UsageError if it ends or is late."""
+    """Wait until a server is ready, and report its last line now and then. Raises UsageError if it ends or is late."""
     told, said = time.monotonic(), ""
     root = (service.url or "").removesuffix("/v1")
 

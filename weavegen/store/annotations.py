@@ -27,7 +27,7 @@ class Place:
 def save(
     conn: Connection, place: Place, author: str, *, verdict: str = "", labels: Sequence[str] = (), note: str = ""
 ) -> dict[str, Any]:
-    """Write a person's annotation in place of an earlier one; without verdict, labels and note remove it.
+    """Write a person's annotation in place of an earlier one, or remove that if verdict, labels and note are empty.
 
     Returns the trace_id, block_id and candidate_id that it is stored with. Raises UsageError.
     """

@@ -54,7 +54,7 @@ COPIED = (
 
 
 def save_rewards(conn: Connection, trace_id: int, tick: int, reward: Reward) -> None:
-    """Write a tick's reward to it, and its shares and the corrections of preferences to its blocks."""
+    """Write a tick's reward to the tick, and the shares and the corrections of preferences to its blocks."""
     marks = {"reward": reward.reward, "protected": reward.protected, "not_evaluated": reward.not_evaluated}
     sql.run(conn, "store/reward_tick", trace=trace_id, tick=tick, **marks)
     rows = [

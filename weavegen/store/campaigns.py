@@ -17,7 +17,7 @@ from weavegen.trace.blocks import BlockType
 BATCH_SIZE = 64
 """Texts of one trace that a worker asks about before it stores the answers: as many as a round samples."""
 MAX_IN_FLIGHT = 32
-"""Batches of all campaigns that are sent or running at a time, for the traces use the same queue."""
+"""Maximum batches of all campaigns that are sent or running at a time: the traces use the same queue."""
 SEND_LOCK = 0x77656273
 """Advisory lock under which batches are chosen to be sent, so that MAX_IN_FLIGHT holds."""
 MAX_REASON_CHARS = 2000
@@ -41,11 +41,11 @@ def create(
     model: str | None,
     version: str,
 ) -> int:
-    """Write a campaign about these blocks or candidates. Returns its id. Raises UsageError: the name is taken."""
+    """Write a campaign about these blocks or candidates. Returns its id. Raises UsageError if the name is taken."""
     if sql.run(conn, "store/campaign_id", name=name).first() is not None:
         raise UsageError(
             f"there is a campaign {name!r} already, and answers are never overwritten: give another --name, "
-            f"or go on with it by --resume {name}"
+            f"or continue it with --resume {name}"
         )
     values = {
         "name": name, "over": over, "condition": condition, "rubric": rubric.text,
@@ -124,7 +124,7 @@ def finish(
 def batches_to_send(conn: Connection, resend: float, in_flight: int = MAX_IN_FLIGHT) -> list[tuple[int, str]]:
     """Batches to send now as (id, label), those of the oldest campaign first. They are marked as sent.
 
-    Batches that are overdue wait again first.
+    Overdue batches are set back to waiting first.
     """
     if not sql.run(conn, "store/try_advisory_lock", key=SEND_LOCK).scalar_one():
         return []
@@ -147,12 +147,12 @@ def campaign_id(conn: Connection, name: str) -> int:
 
 
 def set_state(conn: Connection, name: str, state: CampaignState) -> None:
-    """Stop a campaign, or let it go on. Raises UsageError if there is no such campaign."""
+    """Stop or resume a campaign. Raises UsageError if there is no such campaign."""
     sql.run(conn, "store/set_campaign_state", campaign=campaign_id(conn, name), state=state)
 
 
 def retry(conn: Connection, name: str) -> int:
-    """Ask once more about the failed items of a campaign. Returns how many. Raises UsageError as above."""
+    """Ask again about the failed items of a campaign. Returns how many. Raises UsageError if it does not exist."""
     set_state(conn, name, CampaignState.ACTIVE)
     return int(sql.run(conn, "store/retry_campaign", name=name).scalar_one())
 
@@ -166,7 +166,7 @@ def save_correction(
     condition: str | None,
     version: str,
 ) -> None:
-    """Store a correction. `fits`: rows of corrected_questions. Raises UsageError: the name is taken."""
+    """Store a correction. `fits`: rows of corrected_questions. Raises UsageError if the name is taken."""
     values = {"name": name, "campaign": campaign, "condition": condition, "version": version}
     id = required(
         sql.run(conn, "store/insert_correction", **values).scalar_one_or_none(),
@@ -180,6 +180,6 @@ def correction(conn: Connection, name: str) -> dict[str, tuple[float, float]]:
     rows = sql.run(conn, "store/correction", name=name).all()
     if not rows:
         known = sql.run(conn, "store/corrections").scalars()
-        advice = f"there are {', '.join(known)}" if known else "make one by `weavegen calibrate --fit NAME`"
+        advice = f"there are {', '.join(known)}" if known else "make one with `weavegen calibrate --fit NAME`"
         raise UsageError(f"there is no correction {name!r}: {advice}")
     return {row.question: (row.slope, row.intercept) for row in rows}

@@ -13,7 +13,7 @@ from weavegen.store import jobs
 from weavegen.store.traces import TickSettings
 
 INHERITED = ("context", "tokens", "network", "callback_seconds", "delegates", "delegated_traces")
-"""Settings that a delegated trace has from its caller."""
+"""Settings that a delegated trace inherits from its caller."""
 
 
 def create(

@@ -59,7 +59,7 @@ def save_assertions(conn: Connection, trace_id: int, step_id: int, assertions: S
 
 
 def save_trials(conn: Connection, trace_id: int, step_id: int, tried: Sequence[int], executed: Executed) -> None:
-    """Store what came of candidates, by their ids."""
+    """Store the results of tried candidates, by their ids."""
     rows = [
         {
             "trace": trace_id,

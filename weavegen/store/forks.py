@@ -2,8 +2,8 @@
 
 A fork gets copies of what its own program and environment need: blocks, ticks, executed steps with their results,
 messages, and the whole journal of the ticks that were open. Candidates, scores, prompts and costs stay with the
-trace that sampled them, so they count once; steps.copy_of leads there. Results of a journal that were emptied are
-read from those tables again.
+trace that sampled them, so they count once; steps.copy_of points there. Results that the journal no longer has
+are read from those tables.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from weavegen.trace.blocks import BlockType
 
 @dataclass(frozen=True)
 class Place:
-    """A tick of that trace, with the steps of its newest run."""
+    """A tick of the trace, with the steps of its newest run."""
 
     tick: int
     revision: int
@@ -42,7 +42,7 @@ class Cut:
 
     trace_id: int
     at: int
-    """Index of the first block that is written anew."""
+    """Index of the first new block."""
     tick: int
     """The tick that goes on, or begins."""
     callers: tuple[int, ...]
@@ -67,7 +67,7 @@ def trace(conn: Connection, trace_id: int) -> Any:
 
 
 def fork_point(conn: Connection, trace_id: int) -> tuple[int, int] | None:
-    """The trace and the block that a fork goes on from. None: the trace is no fork.
+    """The trace and the block that a fork continues from. None: the trace is not a fork.
 
     The other trace is locked, so that it does not advance, until the transaction ends.
     """
@@ -184,7 +184,7 @@ COPIES = (
     "fork_copy_programs",
     "fork_update_counts",
 )
-"""The queries that copy what there is besides the ticks and the steps, in order."""
+"""The queries that copy everything but the ticks and the steps, in order."""
 
 
 def copy_prefix(conn: Connection, trace_id: int, cut: Cut, settings: trace_rows.TickSettings) -> None:

@@ -22,7 +22,7 @@ from weavegen.store.traces import job_of
 
 log = logging.getLogger(__name__)
 MAX_FAILED_SCORES = 3
-"""The failed score at which a job without any score is paused. It is asked for again after `resume`."""
+"""A job without any score is paused after this many failed scores. The last one is tried again after `resume`."""
 TRACES_PER_STATEMENT = 10_000
 SCORES_LOCK = 0x77656178
 """Advisory lock of transactions in which scores fail."""
@@ -168,9 +168,9 @@ def set_state(conn: Connection, state: JobState, job_id: int | None = None, *, r
 
 
 def require_scores(conn: Connection, trace_id: int) -> None:
-    """Raise Unserved if MAX_FAILED_SCORES steps of a trace's job that score have failed and none is done.
+    """Raise Unserved if MAX_FAILED_SCORES scoring steps of a trace's job have failed and none has succeeded.
 
-    In the transaction in which one of them fails, which is thereby undone.
+    To be called in the transaction in which one of them fails: the exception undoes the failure.
     """
     sql.run(conn, "store/advisory_lock", key=SCORES_LOCK)
     if sql.run(conn, "store/scores_nothing", trace=trace_id, failed=MAX_FAILED_SCORES).scalar_one():
@@ -180,7 +180,7 @@ def require_scores(conn: Connection, trace_id: int) -> None:
 def pause_unscored(conn: Connection, trace_id: int, reason: str) -> None:
     """Pause a trace's job because nothing can be scored."""
     job_id = job_of(conn, trace_id)
-    text = f"{MAX_FAILED_SCORES} steps could not score, and none could: {reason}; `weavegen resume {job_id}` goes on"
+    text = f"{MAX_FAILED_SCORES} scoring steps failed, and none succeeded: {reason}; `weavegen resume {job_id}` goes on"
     set_state(conn, JobState.PAUSED, job_id, reason=text)
 
 
@@ -227,7 +227,7 @@ def retry(
     new_seed: bool = False,
     dry_run: bool = False,
 ) -> tuple[int, list[int]]:
-    """Queue traces that are over once more, as new traces of their jobs. The old traces stay as they are.
+    """Queue ended traces again, as new traces of their jobs. The old traces stay as they are.
 
     `chosen` is narrowed to traces with one of `statuses`, and of job `job_id`. Traces whose retry is open or has
     ended are not retried again. Returns how many traces match, and the ids that are retried, or would be retried.
@@ -235,7 +235,7 @@ def retry(
     matching = {"chosen": chosen, "statuses": list(statuses), "job": job_id}
     jobs = {row.job_id for row in sql.run(conn, "store/matching_traces", **matching)}
     sql.run(conn, "store/lock_jobs", jobs=jobs)
-    # Once more, as another command may have retried some of them before the jobs were locked.
+    # Again, because another command may have retried some of them before the jobs were locked.
     matches = sql.run(conn, "store/matching_traces", **matching).scalars()
     ids = list(sql.run(conn, "store/retriable_traces", chosen=matches).scalars()) if matches else []
     if dry_run or not ids:

@@ -14,7 +14,7 @@ from weavegen.database import Connection
 from weavegen.errors import StepLost
 
 MAX_DELAY_SECONDS = 45.0
-"""A released row is sent again after this at the latest."""
+"""A released row is sent again after at most this long."""
 MAX_CLAIMS = 30
 """A row that was claimed this often and never finished fails: something in it kills or blocks its workers."""
 
@@ -40,7 +40,7 @@ class LeaseTable:
     """Status of a row that nobody holds."""
 
     def renew(self, conn: Connection, held: Sequence[tuple[int, int]], seconds: float) -> None:
-        """Renew the leases of rows, given as (id, claims), for so many seconds."""
+        """Renew the leases of rows, given as (id, claims), for `seconds`."""
         self._run(conn, "renew", seconds=seconds, **_arrays(held))
 
     def finish(self, conn: Connection, held: Held, query: str, **values: Any) -> None:

@@ -1,7 +1,7 @@
 """Messages in Postgres: what agents and people say to each other in channels.
 
 What an agent does with a channel is an exchange. Its key is its step and its number within the step. The first
-answer is kept and given again at every repetition, so a step that is done again sends nothing twice.
+answer is stored and returned at every repetition, so a step that runs again sends nothing twice.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from weavegen.errors import required
 def exchange(
     conn: Connection, trace_id: int, step_id: int, wish: Exchange, patient: bool = False
 ) -> dict[str, Any] | None:
-    """Do what a message tool wants of a channel, or give the answer of the first time. Returns a `Chat` answer.
+    """Do what a message tool asks of a channel, or return the answer of the first time. Returns a `Chat` answer.
 
     None, with `patient`: the tool reads, and nobody else has written a message yet.
     """
@@ -127,7 +127,7 @@ def since(conn: Connection, channel: int, number: int) -> Sequence[Any]:
 DISCORD_NAME = "^[0-9]{15,20}$"
 """Names of channels that the bridge connects: ids of Discord's channels."""
 HOLD_SECONDS = 60.0
-"""A channel whose worker fell silent for so long is given to another worker."""
+"""A channel whose worker has been silent for this long is given to another worker."""
 
 
 def hold_due(conn: Connection, limit: int = 10) -> Sequence[Any]:
@@ -136,7 +136,7 @@ def hold_due(conn: Connection, limit: int = 10) -> Sequence[Any]:
 
 
 def look_again(conn: Connection, channel: int, seconds: float, failure: str | None = None) -> None:
-    """Let the bridge look at a channel again in so many seconds; with a failure, never."""
+    """Let the bridge look at a channel again after `seconds`; with a failure, never."""
     sql.run(conn, "store/look_again", channel=channel, seconds=seconds, failure=failure)
 
 

@@ -68,7 +68,7 @@ def require_free(conn: Connection, name: str) -> None:
     if sql.run(conn, "store/release", name=name).first() is not None:
         raise UsageError(
             f"there is a release {name!r} already, and it is never changed: give another name, or write it again "
-            f"by `weavegen release {name} --rebuild DIR`"
+            f"with `weavegen release {name} --rebuild DIR`"
         )
 
 

@@ -24,7 +24,7 @@ class Retune:
     """A later revision of a job's settings."""
 
     revision: int
-    """From 1."""
+    """Counted from 1."""
     created_at: datetime.datetime
     changed: dict[str, Any]
     """New values by KEY, or by TYPE.KEY for one block type."""
@@ -61,7 +61,7 @@ class JobRow:
     model: str | None
     """None: no model was asked yet."""
     user: str | None
-    """Who enqueued it; None: an older version, which did not record it, did."""
+    """Who enqueued it; None: it was enqueued by an older version, which did not record that."""
     called_by: int | None
     """The job whose traces delegate to the traces of this one; None: people enqueued it."""
     progress: float
@@ -82,13 +82,13 @@ class JobRow:
 
 
 JOBS = 50
-"""Jobs of a list."""
+"""Maximum jobs in a list."""
 
 
 def jobs(
     conn: Connection, job_id: int | None = None, *, only_open: bool = False, before: int | None = None
 ) -> list[JobRow]:
-    """The latest jobs, newest first, before a job or of all; or one. Raises UsageError if there is no such job.
+    """The latest jobs, newest first, or the latest before a job; or one job. Raises UsageError if it does not exist.
 
     It reads all rows of their traces: half a second for a million.
     """
@@ -130,7 +130,7 @@ def latest(conn: Connection) -> int:
 
 @dataclass(frozen=True)
 class Troubles:
-    """What a job loses."""
+    """What goes wrong in a job."""
 
     kept_share: float | None
     """Tokens of recorded blocks as a share of all sampled tokens; None before any were sampled."""
@@ -150,7 +150,7 @@ MAX_SAMPLED_TRACES = 1_000
 
 
 def troubles(conn: Connection, job: JobRow, seconds: float = 5.0) -> Troubles:
-    """What a job loses, from its blocks, candidates and steps. Slower than `jobs`; gives up after `seconds`.
+    """What goes wrong in a job, from its blocks, candidates and steps. Slower than `jobs`; gives up after `seconds`.
 
     In a transaction of its own.
     """

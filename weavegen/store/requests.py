@@ -28,7 +28,7 @@ SUCCESSORS: dict[RequestStatus, frozenset[RequestStatus]] = {
     S.FAILED: frozenset({S.NOT_STARTED}),
     S.CANCELED: frozenset({S.NOT_STARTED}),
 }
-"""The statuses that may follow each status. A request that is over begins anew only by `weavegen retry`."""
+"""The statuses that may follow each status. A request that is over can only be restarted with `weavegen retry`."""
 OVER = frozenset({S.SUCCEEDED, S.FAILED, S.CANCELED})
 MAX_KEPT_CHARS = 4_000
 """Longer reasons, questions and results are cut."""
@@ -122,7 +122,7 @@ def lock_open(conn: Connection, id: int) -> RequestRow:
 
 
 def change(conn: Connection, row: RequestRow, spec: RequestSpec, reason: str) -> None:
-    """Record that the user asks for something else. The trace reads it at its next stage."""
+    """Record that the user has changed the request. The trace reads it at its next stage."""
     values = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(spec).items()}
     changed = {name: value for name, value in values.items() if value != getattr(row, name)}
     sql.run(conn, "store/change_request", request=row.id, **values)

@@ -30,7 +30,7 @@ class ServerHealth:
     age: float
     """Seconds since the last error."""
     failing: bool
-    """Whether requests fail there just now, all of them."""
+    """Whether all requests there fail at the moment."""
     by_kind: dict[str, int]
     """Errors by kind."""
 
@@ -54,7 +54,7 @@ def health(conn: Connection, urls: Collection[str]) -> list[ServerHealth]:
 
 
 def failing(conn: Connection, urls: Collection[str]) -> list[ServerHealth]:
-    """The servers among `urls` at which all requests fail just now. If it is all of them, the pool fails."""
+    """The servers among `urls` at which all requests fail at the moment. If these are all servers, the pool fails."""
     return [server for server in health(conn, urls) if server.failing]
 
 
@@ -83,8 +83,8 @@ def add(
     """Add a server to the pool, which has the members `urls`. Returns how many running traces move to it.
 
     `same`: the members that serve the same model, whose traces may move. `moves` gets the number of running traces
-    by server, and `url`; it returns how many each server gives away. The traces with the fewest blocks move, for they
-    cost the least to read anew. Raises UsageError where the server is in the pool already.
+    by server, and `url`; it returns how many each server gives away. The traces with the fewest blocks move: they
+    cost the least to prefill again. Raises UsageError where the server is in the pool already.
     """
     sql.run(conn, "store/advisory_lock", key=SERVER_LOCK)
     present = servers(conn)

@@ -11,7 +11,7 @@ from weavegen.store.urls import READER, database_url, reader_url
 MAX_CONNECTIONS = 40
 """Per process. Each thread of a worker holds one while it writes."""
 TRY_SECONDS = 5
-"""For a connection to a server that may be away."""
+"""Timeout of a connection to a server that may be down."""
 
 
 def pooled(url: str, **kw: Any) -> Database:
@@ -20,12 +20,12 @@ def pooled(url: str, **kw: Any) -> Database:
 
 
 def unpooled(url: str) -> Database:
-    """A database whose server may be away: each connection is tried for five seconds, and not kept."""
+    """A database whose server may be down: each connection is tried for five seconds, and not kept."""
     return Database(url, MAX_CONNECTIONS, keep=False, connect_timeout=TRY_SECONDS)
 
 
 def read_only(config: Config, url: str, seconds: float, most: int = MAX_CONNECTIONS, **kw: Any) -> Database:
-    """The database at `url` by a login that can only read, and whose statements may take so many seconds.
+    """The database at `url`, through a login that can only read and whose statements may take `seconds`.
 
     In a database of the user's own without WEAVEGEN_READER_URL it is logged in as that user, in the reader's role: a
     query can switch back to the user, but only inside its read-only transaction.

@@ -16,7 +16,7 @@ COPIED = [kind for kind, step in STEP_KINDS.items() if step.copied]
 """Kinds whose results the typed tables hold too."""
 FAILURES: dict[str, type[RolloutError]] = {"model": ModelError, "environment": EnvironmentFailure}
 RESULTS = ("result", "failure_kind", "failure", "model_seconds", "environment_seconds")
-"""Columns that a worker gives when it finishes a step."""
+"""Columns that a worker sets when it finishes a step."""
 LEASES = LeaseTable("steps", "step", StepStatus.READY)
 
 
@@ -117,7 +117,7 @@ def give_back(conn: Connection, workers: Sequence[str] | None = None) -> int:
 def unbind_hosts(conn: Connection, trace_ids: Sequence[int] | None = None) -> None:
     """Let any host rebuild the environments of these traces, or of all, which were stopped on purpose.
 
-    Their rows are deleted, for a row that stays counts as a death.
+    Their rows are deleted, because a row that stays counts as a death.
     """
     traces = None if trace_ids is None else list(trace_ids)
     sql.run(conn, "store/forget_environments", traces=traces)
@@ -130,7 +130,7 @@ def void(conn: Connection, trace_ids: Sequence[int], tick: int | None = None) ->
 
 
 def end_returned_delegates(conn: Connection) -> None:
-    """End the steps that wait for traces which are over by now, with what these returned."""
+    """End the steps that wait for traces that have ended, with what these traces returned."""
     for row in sql.run(conn, "store/returned_delegates").all():
         result = Delegated(trace=row.trace, returned=row.returned, error=row.error)
         sql.run(conn, "store/end_step", step=row.id, result=result)
@@ -166,7 +166,7 @@ def entry(row: Any, emptied: Any = None) -> replay.Entry:
 
 
 def trace_of(conn: Connection, step_id: int) -> int:
-    """The trace of a step, also of one that can't be decoded."""
+    """The trace of a step, even if the step can't be decoded."""
     return int(sql.run(conn, "store/trace_of_step", step=step_id).scalar_one())
 
 

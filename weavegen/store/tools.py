@@ -11,7 +11,7 @@ from weavegen.kernel.steps import ToolSaved
 def save(conn: Connection, trace_id: int, made: ToolSaved) -> int:
     """Store a tool, or a new version of a tool. Returns the version's number.
 
-    The source of the newest version makes no new version: a tick that is started over saves its tools again.
+    If the source is that of the newest version, there is no new one: a tick that is started over saves its tools again.
     """
     values = {"name": made.name, "description": made.description, "signature": made.signature}
     tool = sql.run(conn, "store/save_tool", **values).scalar_one()

@@ -63,7 +63,7 @@ class TraceSpec:
 
     @property
     def network(self) -> str:
-        """What its environment can reach: as the job's setting says, unless its Harbor task forbids agents the rest."""
+        """What its environment can reach: the job's setting `network`, or nothing if its Harbor task forbids it."""
         steps = () if self.harbor_task is None else self.harbor_task.steps
         return self.settings.network if all(step.agent.internet for step in steps) else "none"
 
@@ -174,7 +174,7 @@ class OpenTick:
     caller: int | None
     """Number of the tick whose action waits for this tick's subagent."""
     newest: int
-    """Number of the trace's last tick. Above this tick's where subagents had ticks since it began."""
+    """Number of the trace's last tick. Higher than this tick's if subagents have had ticks since it began."""
     host: str | None
     """Host of the trace's environment; None before that is started."""
     version: str | None
@@ -218,7 +218,7 @@ def begin_tick(
 
 
 def of_other_workers(conn: Connection, tick: OpenTick) -> bool:
-    """Whether another version of weavegen began a tick, and workers of it live, as while workers are upgraded."""
+    """Whether another version of weavegen began a tick and still has live workers, as during an upgrade."""
     if tick.version in (None, __version__):
         return False
     live = (row for row in workers.rows(conn) if row.version == tick.version and not row.silent)
@@ -249,7 +249,7 @@ def to_start(conn: Connection, max_active: int, at_most: int = 16) -> list[tuple
 
 
 def cancel_abandoned(conn: Connection) -> None:
-    """Cancel delegated traces whose callers no longer wait: these failed, were cancelled, or started over."""
+    """Cancel delegated traces whose callers no longer wait, because they failed, were cancelled, or started over."""
     _void_cancelled(conn, sql.run(conn, "store/cancel_abandoned"))
 
 

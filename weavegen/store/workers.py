@@ -8,11 +8,11 @@ from weavegen.database import Connection
 from weavegen.version import __version__
 
 REPORT_SECONDS = 3.0
-"""Between two reports of a worker."""
+"""Time between reports of a worker."""
 SILENT_SECONDS = 12.0
-"""A worker that has not reported for so long is silent."""
+"""A worker that has not reported for this long is silent."""
 FORGOTTEN_SECONDS = 600.0
-"""A worker that has been silent for so long is forgotten."""
+"""A worker that has been silent for this long is forgotten."""
 
 
 def report(conn: Connection, process: str, node: str, queues: Sequence[str], settings: Mapping[str, str]) -> None:

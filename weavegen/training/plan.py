@@ -30,11 +30,11 @@ class TunePlan:
     """Train only norm scales and biases, after "Tuning LayerNorm in Attention" (arXiv:2312.11420). These are
     thousands of numbers instead of millions, and need a higher learning rate."""
     balance: bool = False
-    """For SFT: of each question as many answers yes as no, drawn at random."""
+    """For SFT: equal numbers of yes and no answers to each question, drawn at random."""
     replay: float = 1.0
     """For SFT: answers that the model drew itself, for each answer that execution gave, drawn at random. They keep its
-    answers to all other questions as they are: a judge that learns whether actions run, and nothing else, also answers
-    no more often where it is asked whether an orientation is good."""
+    answers to all other questions as they are: a judge that learns only whether actions run also says
+    "no" more often when it is asked whether an orientation is good."""
     window: int = 4096
     """Maximum number of tokens of an example."""
     epochs: float = 1.0
@@ -45,7 +45,7 @@ class TunePlan:
     most: int = 100_000
     """Maximum number of rows of an export, drawn at random."""
     min_margin: float | None = None
-    """For DPO: of the export, see exports/samples.py."""
+    """For DPO: an option of the export, see exports/samples.py."""
     multiple_of: int = 1
     """Examples are padded to a multiple of this. Context parallelism needs twice the number of GPUs."""
     bf16: bool = True

@@ -20,12 +20,12 @@ ADAPTER = "adapter"
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a loop was started with. A loop that goes on has the same."""
+    """What a loop was started with. A loop that is continued must have the same."""
 
     files: list[str]
     params: dict[str, Any]
     settings: dict[str, Any]
-    """Of all jobs."""
+    """Settings of all jobs."""
     writing: dict[str, Any]
     """Of the jobs that write traces to learn from; they override `settings`."""
     traces: int
@@ -61,7 +61,7 @@ class Round(msgspec.Struct, kw_only=True):
     best: bool = False
     """Whether its model was the best one after the round."""
     seconds: dict[str, float] = {}
-    """Duration of each phase: write, train, evaluate. Of a phase that was killed: since it went on."""
+    """Duration of each phase: write, train, evaluate. For a phase that was killed: since it was resumed."""
 
 
 class Loop(msgspec.Struct, kw_only=True):

@@ -133,7 +133,7 @@ def sft_trainer(
 def labels(plan: TunePlan) -> list[Row]:
     """Rows of the export `verifier`, of which `plan.replay` says how many are answers that the model drew itself.
 
-    With `plan.balance` the others have as many answers yes as no, for each question.
+    With `plan.balance` the others have equal numbers of yes and no for each question.
     """
     every = every_row(plan, "verifier")
     drawn = [row for row in every if row["source"] == "drawn"]

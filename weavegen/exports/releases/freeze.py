@@ -238,7 +238,7 @@ def differing(conn: Connection, name: str, folder: Path) -> list[str]:
     """The differences between a folder and a release, one per line."""
     row = releases.load(conn, name)
     if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder: give the folder of the release")
+        raise UsageError(f"{folder} is not a folder: give the folder of the release")
     expected = dict(row.files) | {MANIFEST: row.manifest_sha256}
     actual: dict[str, Any] = dict(manifest.files(folder))
     if (folder / MANIFEST).is_file():

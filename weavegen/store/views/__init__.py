@@ -30,7 +30,7 @@ ORDER = (
 MIN_AGE_SECONDS = 60.0
 """Age of a view's rows below which it is not refreshed."""
 MIN_AGE_RATIO = 20.0
-"""Times the duration of the last refresh: a second limit on the age. So a view takes 5 % of a core at most."""
+"""The age must also be this many times the duration of the last refresh, so a view takes 5 % of a core at most."""
 
 
 def text(name: str) -> str:
@@ -72,12 +72,12 @@ def drop(conn: Connection) -> None:
 def refresh(conn: Connection, names: Sequence[str] = ()) -> Iterator[Any]:
     """Refresh these materialised views, or all, each in a transaction of its own. Raises UsageError.
 
-    In the order in which they are made, for some read others. Gives rows (view, rows, seconds).
+    Views are refreshed in the order of ORDER, because some read others. Yields rows (view, rows, seconds).
     """
     materialised = sql.run(conn, "store/materialised_views").scalars()
     known = [name for name in installed(conn) if name in materialised]
     if unknown := [name for name in names if name not in known]:
-        raise UsageError(f"there is no materialised view {', '.join(unknown)}: choose of {', '.join(known)}")
+        raise UsageError(f"there is no materialised view {', '.join(unknown)}: choose from {', '.join(known)}")
     conn.commit()
     for name in known:
         if not names or name in names:
