@@ -12,6 +12,7 @@ from weavegen.pool import capabilities
 from weavegen.pool.capabilities import FEATURES, Capabilities
 from weavegen.pool.client import ModelClient
 from weavegen.pool.survey import survey
+from weavegen.pool.yes_no import from_top
 from weavegen_nano import WEIGHTS
 
 SAMPLING = {"n": 1, "max_tokens": 8, "temperature": 1.0, "top_k": 20, "repetition_penalty": 1.02, "seed": 1}
@@ -127,7 +128,7 @@ def test_a_gateway_that_guards_all_but_the_api(status: str, monkeypatch: pytest.
         closed = answer({"error": "no"}, status)
         monkeypatch.setattr(server, "answer", lambda at, body: right(at, body) if at.startswith("/v1/") else closed)
         assert not capabilities.probe(server.url, "EMPTY").prompt_ids
-        assert not ModelClient(server.url, "EMPTY", None).tokenizes
+        assert not ModelClient(server.url, "EMPTY", None).tokenizer
         [row] = survey({server.url: "EMPTY"}, 0.1)
         assert (row.state, row.model) == ("up", "raw")
 
@@ -139,9 +140,31 @@ def test_a_route_of_another_program_is_no_tokenizer(body: dict[str, object], mon
         right = server.answer
         monkeypatch.setattr(server, "answer", lambda at, asked: answer(body) if at == "/tokenize" else right(at, asked))
         client = ModelClient(server.url, "EMPTY", None)
-        assert not client.tokenizes
+        assert not client.tokenizer
         [one] = client.sample("Hello", stop=(), **SAMPLING).continuations  # type: ignore[arg-type]
         assert one.text == "Yes"
+        client.close()
+
+
+def test_a_server_like_llama_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its completions have logprobs in the chat API's form, with token ids; its list has the context size."""
+    top = [{"id": 9, "token": "Yes", "logprob": -0.2, "bytes": [89]}, {"id": 8, "token": " No", "logprob": -2.0}]
+    listed = {"content": [{**top[0], "top_logprobs": [*top, {"id": 2, "token": "", "logprob": None}]}]}
+    models = {"data": [{"id": "raw", "meta": {"n_ctx": 4096, "n_ctx_train": 8192}}]}
+    with RawServer(lambda request: answer(completion(request, logprobs=listed))) as server:
+        right = server.answer
+        monkeypatch.setattr(
+            server, "answer", lambda at, body: answer(models) if at == "/v1/models" else right(at, body)
+        )
+        has = capabilities.probe(server.url, "EMPTY")
+        assert (has.length, has.logprobs, has.token_ids, has.prompt_ids) == (4096, 1, True, False)
+        assert not {feature.name for feature in FEATURES if feature.agents} & names(has)
+        client = ModelClient(server.url, "EMPTY", None)
+        assert client.length == 4096
+        [score] = client.yes_no(["Is it?"])
+        assert score == from_top({"Yes": -0.2, " No": -2.0})
+        [one] = client.sample("Hello", stop=(), **SAMPLING).continuations  # type: ignore[arg-type]
+        assert (one.token_ids, one.logprobs) == ([9], [-0.2])
         client.close()
 
 

@@ -299,7 +299,7 @@ def test_after_its_rest_a_server_may_have_another_tokenizer() -> None:
         thread.start()
         try:
             client = ModelClient(f"http://127.0.0.1:{server.server_port}/v1", "EMPTY", "two")
-            assert client.tokenizes
+            assert client.tokenizer
             before = client.encode("abc").ids, client.word(7), client._find_sides()
             Shifting.shift = 1000
             client.probe(5)

@@ -58,9 +58,6 @@ STARTUP_SECONDS = 2.0
 MAIN = "import sys; sys.path.append(sys.argv[1]); from weavegen.box.trial import main; main(int(sys.argv[2]))"
 
 
-# ------------------------------------------------------------------------------------ called by the runner
-
-
 def evaluate_programs(source: str, seconds: float) -> list[dict[str, Any]]:
     """Evaluate programs. Returns a verdict for each: `{"success", "score", "scores", "error"}`.
 
@@ -86,9 +83,6 @@ def evaluate_programs(source: str, seconds: float) -> list[dict[str, Any]]:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     return verdicts
-
-
-# ------------------------------------------------------------------ the process that forks and limits the time
 
 
 def main(count: int) -> None:
@@ -151,9 +145,6 @@ def fork_confined(work: Callable[[int], None], *kept: int) -> tuple[int, int]:
     except BaseException:  # noqa: BLE001 - the reader of the socket sees that it was closed
         os._exit(1)
     os._exit(0)
-
-
-# ------------------------------------------------------------------------------------------ the two processes
 
 
 def run_program(calls: int) -> None:
@@ -284,9 +275,6 @@ def line_number(file: str, error: BaseException) -> int:
         return error.lineno or 0
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
     return lines[-1] if lines else 0
-
-
-# --------------------------------------------------------------------------- messages between the processes
 
 
 def pack(value: Any) -> Any:

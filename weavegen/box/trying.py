@@ -37,9 +37,6 @@ class NotTried(BaseException):
     """A candidate needs what a copy can't have. The message says what."""
 
 
-# ------------------------------------------------------------------------------------------- servers
-
-
 class Serving:
     """A server in a thread, which can be paused."""
 
@@ -117,9 +114,6 @@ def restart_servers() -> None:
         del servers[server]
         server._BaseServer__is_shut_down = threading.Event()
         threading.Thread(target=server.serve_forever, daemon=True).start()
-
-
-# --------------------------------------------------------------------------------------------- files
 
 
 class Files:
@@ -223,9 +217,6 @@ def write_back(path: str, mode: int, held: bytes | str | None, status: os.stat_r
         os.mkdir(path)
 
 
-# ------------------------------------------------------------------------------- what can't be copied
-
-
 def descriptors(wanted: Any) -> list[int]:
     """Open descriptors, above those of the terminal, for whose mode `wanted` is true."""
     found = []
@@ -260,9 +251,6 @@ def obstacle(runner: "Runner") -> str | None:
     if set(descriptors(lambda mode: stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode))) - known:
         return "it has an open connection, which a copy would share"
     return None
-
-
-# ----------------------------------------------------------------------------------------- the copies
 
 
 class Relay:

@@ -11,6 +11,7 @@ import msgspec
 from weavegen.errors import ModelError, TransientError, Unfit, UsageError
 from weavegen.pool.http import Http
 from weavegen.pool.served import ServedModel, list_models, pick_model
+from weavegen.pool.tokens import Logprobs
 
 SECONDS = 30.0
 """Time limit of a request for one token. A server may have to load its model first."""
@@ -69,7 +70,7 @@ FEATURES = (
     Feature(
         "weave, planning",
         ("completions", "logprobs"),
-        "can't run: they need completions with logprobs, as vLLM has them",
+        "can't run: they need completions with logprobs, as vLLM and llama.cpp have them",
         agents=True,
     ),
     Feature(
@@ -125,10 +126,10 @@ class _Probe:
         ids = self._tokens(prompt="yes")
         listed = next((count for count in LISTED if completions and len(self._top(count)) >= min(count, 5)), 0)
         sampled = self._complete(logprobs=0, return_tokens_as_token_ids=True) if completions else None
-        tokens = [token for token in _logprobs(sampled).get("tokens") or [] if isinstance(token, str)]
+        tokens = _logprobs(sampled).tokens
         return Capabilities(
             model=self._served.id,
-            length=self._served.max_model_len,
+            length=self._served.length,
             completions=completions,
             # Some servers refuse `max_tokens`.
             chat=any(self._choice("/chat/completions", messages=MESSAGES, **cap) for cap in ({"max_tokens": 1}, {})),
@@ -168,8 +169,7 @@ class _Probe:
 
     def _top(self, count: int, **options: Any) -> dict[str, float]:
         """The logprobs of the `count` likeliest tokens, as far as the server lists them."""
-        listed = _logprobs(self._complete(logprobs=count, temperature=0.0, **options)).get("top_logprobs") or [None]
-        return listed[0] if isinstance(listed[0], dict) else {}
+        return _logprobs(self._complete(logprobs=count, temperature=0.0, **options)).top
 
     def _gives_exact(self, ids: Sequence[int]) -> bool:
         """Whether the server gives the logprobs of named tokens."""
@@ -194,5 +194,5 @@ class _Probe:
             return False
 
 
-def _logprobs(choice: dict[str, Any] | None) -> dict[str, Any]:
-    return (choice or {}).get("logprobs") or {}
+def _logprobs(choice: dict[str, Any] | None) -> Logprobs:
+    return Logprobs.read((choice or {}).get("logprobs"))

@@ -12,7 +12,7 @@ from weavegen.pool import chat_messages, metering, yes_no
 from weavegen.pool.chat_messages import Said
 from weavegen.pool.http import Http
 from weavegen.pool.served import ADDRESS_ADVICE
-from weavegen.pool.tokens import Continuation, Sampled, without_nul
+from weavegen.pool.tokens import Continuation, Logprobs, Sampled, without_nul
 from weavegen.trace.blocks import BlockType
 
 logger = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class ChatClient:
             try:
                 answer = self._request(options | exact)
                 self._replies([answer], 1)
-                if (top := top_logprobs(answer)) is not None:
+                if top := Logprobs.read(answer.choices[0].logprobs).top:
                     return yes_no.from_top(top)
                 logger.warning("%s answers without logprobs: questions are asked %d times", self.base_url, SAMPLES)
             except ModelError as error:
@@ -200,15 +200,6 @@ def asked(said: Sequence[Said], question: str) -> list[chat_messages.Message]:
     if messages and messages[-1]["role"] == "user":
         return [*messages[:-1], {"role": "user", "content": f"{messages[-1]['content']}\n\n{text}"}]
     return [*messages, {"role": "user", "content": text}]
-
-
-def top_logprobs(answer: _Answer) -> dict[str, float] | None:
-    """Logprobs of the likeliest first tokens, by text; None if the answer has none."""
-    try:
-        top = answer.choices[0].logprobs["content"][0]["top_logprobs"]
-        return {str(token["token"]): float(token["logprob"]) for token in top} or None
-    except (LookupError, TypeError, ValueError):
-        return None
 
 
 def _named(name: str, reason: str) -> bool:

@@ -22,7 +22,7 @@ from weavegen.pool import metering, yes_no
 from weavegen.pool.chat import ChatClient
 from weavegen.pool.http import Http
 from weavegen.pool.served import ADDRESS_ADVICE, ServedModel, list_models, pick_model
-from weavegen.pool.tokens import Continuation, Sampled, Text, Tokens, without_nul
+from weavegen.pool.tokens import Continuation, Logprobs, Sampled, Text, Tokens, without_nul
 
 logger = logging.getLogger(__name__)
 
@@ -61,12 +61,6 @@ Prompt = str | Tokens
 """A prompt as text, or as token ids where the server can tokenise."""
 
 
-class _Logprobs(msgspec.Struct):
-    tokens: list[str] = msgspec.field(default_factory=list)
-    token_logprobs: list[float | None] = msgspec.field(default_factory=list)
-    top_logprobs: list[dict[str, float] | None] | None = None
-
-
 class Choice(msgspec.Struct):
     """A choice of a completion, as the server sends it."""
 
@@ -76,7 +70,7 @@ class Choice(msgspec.Struct):
     reasoning_content: str | None = None
     """Servers that separate a model's reasoning may put the whole text into one of these two."""
     finish_reason: str | None = None
-    logprobs: _Logprobs | None = None
+    logprobs: Logprobs | None = None
 
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
@@ -153,7 +147,7 @@ class ModelClient:
     @property
     def length(self) -> int | None:
         """Maximum tokens of a prompt and its continuation together; None if the server does not say."""
-        return self._served_model().max_model_len
+        return self._served_model().length
 
     @property
     def tokenizer(self) -> tuple[int, ...]:
@@ -170,14 +164,9 @@ class ModelClient:
         return ids
 
     @property
-    def tokenizes(self) -> bool:
-        """Whether the server converts text to token ids and accepts these as prompts, as vLLM does."""
-        return bool(self.tokenizer)
-
-    @property
     def chats_better(self) -> bool:
         """Whether the server has a chat API, and reports no chat template for completions."""
-        return not self.tokenizes and self._has_chat()
+        return not self.tokenizer and self._has_chat()
 
     def encode(self, text: str, *, bos: bool = False) -> Tokens:
         """Return the tokens of a text. Raises ModelError if the server can't tokenise.
@@ -194,7 +183,7 @@ class ModelClient:
 
     def piece(self, text: str, *, bos: bool = False) -> Text | Tokens:
         """Convert a text to a piece of a prompt: its tokens, or the text with an estimated count."""
-        if self.tokenizes:
+        if self.tokenizer:
             return self.encode(text, bos=bos)
         return Text(text, math.ceil(len(text) / self._chars_per_token))
 
@@ -203,7 +192,7 @@ class ModelClient:
         if self._template is None:
             template = PLAIN
             try:
-                if self.tokenizes:
+                if self.tokenizer:
                     template = derive(self._render)
                 else:
                     logger.warning("%s reports no chat template: give it with --template", self.base_url)
@@ -329,7 +318,7 @@ class ModelClient:
         with self._finding:  # a hundred short requests: one thread makes them while the others wait
             if self._sides is None:
                 sides: dict[int, bool] = {}
-                if self.tokenizes:
+                if self.tokenizer:
                     for text in yes_no.variants():
                         ids, meant = self.encode(text).ids, yes_no.side(text)
                         if len(ids) == 1 and meant is not None and len(sides) < yes_no.MAX_IDS:
@@ -426,10 +415,9 @@ class ModelClient:
 
     def _top(self, choice: Choice) -> dict[str, float]:
         """Return the logprobs listed for the only sampled token, by text."""
-        positions = choice.logprobs.top_logprobs if choice.logprobs else None
-        if not positions or not positions[0]:
+        if choice.logprobs is None or not (top := choice.logprobs.top):
             raise Unfit(f"{self.base_url} answered without the logprobs that were asked for: scores need them")
-        return positions[0]
+        return top
 
 
 def continuation(choice: Choice, stop: Sequence[str], url: str = "the server") -> Continuation:

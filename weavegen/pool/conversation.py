@@ -33,7 +33,7 @@ def message(piece: Piece, template: Template, client: ModelClient, after: BlockT
     """
     assert piece.type is not None
     bos = after is None and template.bos
-    if piece.sampled is not None and client.tokenizes:
+    if piece.sampled is not None and client.tokenizer:
         close = context.closing(piece.type, template)
         found = locate_message_end(piece.sampled, piece.text, close, client.decode)
         if found is not None:

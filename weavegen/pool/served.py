@@ -1,6 +1,7 @@
 """Asks servers for their models, and checks that a job's model is among them."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -16,11 +17,18 @@ class ServedModel(msgspec.Struct, frozen=True):
 
     id: str
     max_model_len: int | None = None
-    """Maximum tokens of a prompt and its continuation together; None if the server does not say."""
+    meta: Any = None
+    """In llama.cpp's list: facts of the model, with the context size `n_ctx`."""
     parent: str | None = None
     """For an adapter: the model that it adapts."""
     tasks: tuple[str, ...] = msgspec.field(default=(), name="weavegen_tasks")
     """The only bootstraps that a small model was trained on; empty: unknown, as on other servers."""
+
+    @property
+    def length(self) -> int | None:
+        """Maximum tokens of a prompt and its continuation together; None if the server does not say."""
+        told = self.max_model_len or (self.meta.get("n_ctx") if isinstance(self.meta, dict) else None)
+        return told if isinstance(told, int) else None
 
 
 class _Models(msgspec.Struct):

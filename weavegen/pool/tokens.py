@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -41,6 +42,45 @@ class Text:
     def first(self, count: int) -> "Text":
         """Return about the first `count` tokens."""
         return self if count >= self.count else Text(self.text[: len(self.text) * count // self.count], count)
+
+
+class ListedToken(msgspec.Struct):
+    """A token of `Logprobs.content`."""
+
+    token: str
+    logprob: float | None = None
+    id: int | None = None
+    top_logprobs: list["ListedToken"] | None = None
+
+
+class Logprobs(msgspec.Struct):
+    """The logprobs of a choice, in the form of completions. `content`: in that of the chat API, which llama.cpp's
+    completions have, with token ids; the other fields are filled from it."""
+
+    tokens: list[str] = msgspec.field(default_factory=list)
+    token_logprobs: list[float | None] = msgspec.field(default_factory=list)
+    top_logprobs: list[dict[str, float] | None] | None = None
+    content: list[ListedToken] | None = None
+
+    def __post_init__(self) -> None:
+        for one in self.content or ():
+            self.tokens.append(one.token if one.id is None else f"token_id:{one.id}")
+            self.token_logprobs.append(one.logprob)
+            top = {other.token: other.logprob for other in one.top_logprobs or () if other.logprob is not None}
+            self.top_logprobs = [*(self.top_logprobs or ()), top]
+
+    @classmethod
+    def read(cls, value: Any) -> "Logprobs":
+        """Convert what a server sent; empty if it has another form."""
+        try:
+            return msgspec.convert(value or {}, cls)
+        except msgspec.ValidationError:
+            return cls()
+
+    @property
+    def top(self) -> dict[str, float]:
+        """The logprobs listed for the first sampled token, by text; empty if there are none."""
+        return (self.top_logprobs or [None])[0] or {}
 
 
 class Continuation(msgspec.Struct, frozen=True, kw_only=True):

@@ -170,8 +170,6 @@ def enqueue(
     return job_id, list(sql.run(conn, "store/traces_of_job", job=job_id).scalars())
 
 
-# -------------------------------------------------------------------------------------------------- copying
-
 COPIES = (
     "fork_copy_blocks",
     "fork_leave_corpus_queue",
