@@ -37,7 +37,7 @@ def read(place: str) -> Template:
 def renderer(folder: Path, file: Path | None = None) -> Render:
     """A function that applies the template of a model's folder. Raises UsageError.
 
-    `file`: the template, where it is not that of the folder. The folder's tokenizer_config.json names the special
+    `file`: the template, if it is not that of the folder. The folder's tokenizer_config.json names the special
     tokens.
     """
     config = _config(folder / CONFIG)

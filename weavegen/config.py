@@ -22,7 +22,7 @@ SIMULATED_MODEL = "weavegen-sim"
 """The only model that the simulated server lists. What it writes is labelled as simulated."""
 
 NO_KEY = "EMPTY"
-"""What a server that wants no key is sent, as vLLM's own examples do."""
+"""The key that is sent to a server that needs none, as in vLLM's own examples."""
 
 
 PERSONAL = frozenset({"WEAVEGEN_HOME", "WEAVEGEN_USER"})
@@ -44,7 +44,7 @@ class Config:
     broker_url: str | None = field(repr=False)
     """CELERY_BROKER_URL; None: the embedded Redis."""
     model_url: str | None
-    """OPENAI_BASE_URL, one or several, with commas between; None: what `up` starts. A password or a query in it is
+    """OPENAI_BASE_URL, one or several, separated by commas; None: what `up` starts. A password or a query in it is
     left out: it is stored with traces, and the key goes into a header."""
     api_key: str = field(repr=False)
     """OPENAI_API_KEY."""
@@ -57,28 +57,28 @@ class Config:
     sandbox: str
     """WEAVEGEN_SANDBOX: `bubblewrap`, or `none` for no isolation at all."""
     discord_token: str | None = field(repr=False)
-    """WEAVEGEN_DISCORD_TOKEN: of the bot that brings channels of traces to Discord; None: nothing goes there."""
+    """WEAVEGEN_DISCORD_TOKEN: token of the bot that connects channels of traces to Discord; None: no Discord."""
     discord_url: str
     """WEAVEGEN_DISCORD_URL: base of Discord's REST API."""
     user: str = "unknown"
-    """WEAVEGEN_USER: in whose name jobs are enqueued and servers are lent; the login name by default."""
+    """WEAVEGEN_USER: the name under which jobs are enqueued and servers are lent; the login name by default."""
     pool_key: str = field(default=NO_KEY, repr=False)
-    """WEAVEGEN_POOL_KEY: what servers that were added to the pool are sent in place of OPENAI_API_KEY."""
+    """WEAVEGEN_POOL_KEY: the key for servers that were added to the pool, in place of OPENAI_API_KEY."""
     reader_url: str | None = field(default=None, repr=False)
-    """WEAVEGEN_READER_URL: beside DATABASE_URL, the same database with a user who can only read, for
-    `weavegen sql`. The embedded PostgreSQL needs none."""
+    """WEAVEGEN_READER_URL: the database of DATABASE_URL with a user who can only read, for `weavegen sql`. The
+    embedded PostgreSQL needs none."""
     drain: float = 20.0
-    """WEAVEGEN_DRAIN: seconds that a worker which is told to end has for its steps in flight."""
+    """WEAVEGEN_DRAIN: seconds that a worker has for its steps in flight when it is told to end."""
     flower_port: int = 5555
-    """WEAVEGEN_FLOWER: where `up` starts Flower, or on a free port where it is taken; 0: not at all."""
+    """WEAVEGEN_FLOWER: the port on which `up` starts Flower, or a free port if it is taken; 0: no Flower."""
     viewer_port: int = 8991
-    """WEAVEGEN_VIEWER: the same of the viewer."""
+    """WEAVEGEN_VIEWER: the same for the viewer."""
     model: str = "nano"
-    """WEAVEGEN_MODEL: what `up` starts where there is no OPENAI_BASE_URL: `nano` (the small model that comes with
+    """WEAVEGEN_MODEL: what `up` starts if there is no OPENAI_BASE_URL: `nano` (the small model that comes with
     weavegen, on the CPU), a folder with another one, `sim` (the simulation), or `none`."""
 
     prices: str = ""
-    """WEAVEGEN_PRICES: of a million tokens, as MODEL=PROMPT/SAMPLED with commas between; the ledger has the cost."""
+    """WEAVEGEN_PRICES: prices of a million tokens, as MODEL=PROMPT/SAMPLED,...; the ledger shows the cost."""
 
     vllm: str | None = None
     """WEAVEGEN_VLLM: a Python that has vLLM, for `up --vllm`; None: this one, or that of scripts/vllm.sh."""
@@ -142,8 +142,7 @@ def load(environ: Mapping[str, str] = os.environ) -> Config:
     """The configuration that `environ` describes. Raises UsageError on a value that can't be read.
 
     A variable that is not in `environ` has the value that `up` stored in the home, so that every command and every
-    worker of an installation has the same settings. A variable that is set to nothing has its default. Secrets are
-    not stored.
+    worker of an installation has the same settings. An empty variable has its default. Secrets are not stored.
     """
     home = Path(environ.get("WEAVEGEN_HOME") or ".weavegen").absolute()
     for name, value in stored_settings(home / "settings.json").items():
@@ -159,7 +158,7 @@ def load(environ: Mapping[str, str] = os.environ) -> Config:
         try:
             value = float(text) if text else default
         except ValueError:
-            raise UsageError(f"{name}={text!r} is no number: unset it or give one") from None
+            raise UsageError(f"{name}={text!r} is not a number: unset it or give one") from None
         if not 0 < value < 1e9:
             raise UsageError(f"{name}={text!r} is out of range: give a number above 0")
         return value
@@ -167,7 +166,7 @@ def load(environ: Mapping[str, str] = os.environ) -> Config:
     def port(name: str, default: int) -> int:
         text = environ.get(name, "").strip() or str(default)
         if not (text.isascii() and text.isdigit() and int(text) < 65_536):
-            raise UsageError(f"{name}={text[:20]!r} is no port: give 1 to 65535, or 0 to leave it out")
+            raise UsageError(f"{name}={text[:20]!r} is not a port: give 1 to 65535, or 0 to leave it out")
         return int(text)
 
     def secret(name: str) -> str | None:
@@ -237,14 +236,14 @@ def _fingerprint(secret: str) -> str:
 
 
 def person(name: str, what: str) -> str:
-    """A name of somebody, as it can be stored and shown. Raises UsageError; `what` was given it."""
+    """A person's name, if it can be stored and shown. Raises UsageError. `what`: where the name was given."""
     if not 0 < len(name) <= 100 or not name.isprintable() or name != name.strip():
-        raise UsageError(f"{what} {name[:50]!r} is no name: give 1 to 100 printable characters")
+        raise UsageError(f"{what} {name[:50]!r} is not a name: give 1 to 100 printable characters")
     return name
 
 
 def login() -> str:
-    """The login name of whoever runs this, or their number where they have none."""
+    """The login name of whoever runs this, or their user id if they have none."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -252,16 +251,16 @@ def login() -> str:
 
 
 def _without_secrets(urls: str) -> str | None:
-    """The addresses less user, password, query and fragment. A comma may also be part of a password.
+    """The addresses without user, password, query and fragment. A comma may also be part of a password.
 
-    Raises UsageError where it can't be told what is the address.
+    Raises UsageError if the addresses can't be recognised.
     """
     parts = re.split(r",(?=\s*\w+://)", urls)
     if any(re.search(r"[?#].*@", url) for url in parts):
         raise UsageError("OPENAI_BASE_URL can't be read: give http://host:port/v1, and the key as OPENAI_API_KEY")
     bare = [re.sub(r"[?#].*", "", re.sub(r"^(\s*(?:\w+://)?).*@", r"\1", url)) for url in parts]
     if bare != parts:
-        _say_once("OPENAI_BASE_URL: what is no address in it is left out; the key goes into OPENAI_API_KEY")
+        _say_once("OPENAI_BASE_URL: only the addresses are used; the key goes into OPENAI_API_KEY")
     return ",".join(bare) or None
 
 

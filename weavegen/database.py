@@ -1,4 +1,4 @@
-"""PostgreSQL by psycopg: statements, connections that are kept for the next who asks, and rows as named tuples."""
+"""PostgreSQL by psycopg: statements, connections that are kept for reuse, and rows as named tuples."""
 
 import contextlib
 import copy
@@ -18,7 +18,7 @@ from psycopg.sql import SQL
 from psycopg.types.json import Jsonb, set_json_loads
 
 WAIT_SECONDS = 30.0
-"""Raise OperationalError where no connection is free for so long."""
+"""Time to wait for a free connection before raising OperationalError."""
 
 
 PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
@@ -31,14 +31,14 @@ def json(value: Any) -> Jsonb:
 
 
 def array_text(numbers: Iterable[float | None]) -> str:
-    """A PostgreSQL array as text, for psycopg is slow with a million numbers. NaN and None become null."""
+    """A PostgreSQL array as text, because psycopg is slow with a million numbers. NaN and None become null."""
     return f"{{{msgspec.json.encode(list(numbers))[1:-1].decode()}}}"
 
 
 SENT: dict[str, Callable[[Any], Any]] = {"jsonb": json} | dict.fromkeys(
     ("integer[]", "bigint[]", "real[]", "double precision[]"), array_text
 )
-"""How psycopg gets a parameter of a type that it does not get as it is. None is always SQL's null."""
+"""Conversions of parameters for psycopg, by SQL type; other types are sent unchanged. None is always SQL's null."""
 
 
 class Statement(SQL):
@@ -60,12 +60,12 @@ class Statement(SQL):
 
 @cache
 def row_type(*names: bytes | None) -> Any:
-    """The rows with these columns. One that shares its name, or has none that a field can have, is _ and its number."""
+    """The class of rows with these columns. A repeated or invalid name becomes _ and the column's number."""
     return namedtuple("Row", [(name or b"").decode() for name in names], rename=True)
 
 
 def named_rows(cursor: Any) -> Any:
-    """Named tuples. Those of psycopg refuse two columns of one name."""
+    """Named tuples. psycopg's own do not accept two columns with the same name."""
     result = cursor.pgresult
     return row_type(*(result.fname(number) for number in range(result.nfields if result else 0)))._make
 
@@ -83,24 +83,24 @@ class Result(psycopg.Cursor[Any]):
     first = psycopg.Cursor.fetchone
 
     def one(self) -> Any:
-        """The only row. Raises LookupError where there is none, or another."""
+        """The only row. Raises LookupError if there is no row or more than one."""
         if (row := self.one_or_none()) is None:
             raise LookupError("the query gave no row")
         return row
 
     def one_or_none(self) -> Any:
-        """The only row; None: there is none. Raises LookupError where there are several."""
+        """The only row; None: there is none. Raises LookupError if there are several."""
         row, more = self.fetchone(), self.fetchone()
         if more is not None:
             raise LookupError(f"the query gave {self.rowcount} rows")
         return row
 
     def scalar_one(self) -> Any:
-        """The first column of the only row. Raises LookupError where there is none, or another."""
+        """The first column of the only row. Raises LookupError if there is no row or more than one."""
         return self.one()[0]
 
     def scalar_one_or_none(self) -> Any:
-        """The first column of the only row; None: there is no row. Raises LookupError where there are several."""
+        """The first column of the only row; None: there is no row. Raises LookupError if there are several."""
         return None if (row := self.one_or_none()) is None else row[0]
 
     def scalars(self) -> list[Any]:
@@ -108,13 +108,13 @@ class Result(psycopg.Cursor[Any]):
         return [row[0] for row in self]
 
     def mappings(self) -> list[dict[str, Any]]:
-        """The rows by the names of the columns, whatever these are."""
+        """The rows as dicts by column name, which may be any text."""
         names = [column.name for column in self.description or ()]
         return [dict(zip(names, row, strict=True)) for row in self]
 
 
 class Connection(psycopg.Connection[Any]):
-    """A connection. Its statements begin a transaction, unless it commits each by itself."""
+    """A connection. Its statements begin a transaction, unless it is in autocommit mode."""
 
     database: "Database"
     """The database that it is a connection to."""
@@ -129,7 +129,7 @@ class Connection(psycopg.Connection[Any]):
         self.cursor().executemany(statement, [statement.encoded(row) for row in rows])
 
     def stream(self, statement: Statement, parameters: Mapping[str, Any], rows: int) -> Iterator[Any]:
-        """The rows of a statement, fetched so many at a time, in the transaction that has begun or begins."""
+        """The rows of a statement, fetched `rows` at a time, in the current transaction or a new one."""
         with self.cursor(f"stream_{next(self._names)}") as cursor:
             cursor.itersize = rows
             yield from cursor.execute(statement, statement.encoded(parameters))
@@ -139,17 +139,17 @@ class Database:
     """A database and its connections, for the threads of one process. A forked child must not use it."""
 
     def __init__(self, url: str, most: int, *, keep: bool = True, autocommit: bool = False, **parameters: Any) -> None:
-        """`most`: connections at a time. `keep`: whether they stay open. `parameters`: of libpq, beside the URL's."""
+        """`most`: connections at a time. `keep`: whether they stay open. `parameters`: libpq's, added to the URL's."""
         self.url, self.keep, self.autocommit = url, keep, autocommit
         self._parameters = parameters
         self.kept: dict[str, Any] = {}
-        """What others keep for as long as the database."""
+        """Data that other modules keep as long as this object exists."""
         self._idle: list[Connection] = []
-        """The one that was used last comes first, because it has the most prepared statements."""
+        """A stack: the one that was used last is taken first, because it has the most prepared statements."""
         self._free = threading.BoundedSemaphore(most)
 
     def with_autocommit(self, autocommit: bool) -> "Database":
-        """The same connections, on which each statement is a transaction, or not."""
+        """The same connections, with or without autocommit."""
         same = copy.copy(self)
         same.autocommit = autocommit
         return same

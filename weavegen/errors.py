@@ -26,7 +26,7 @@ class ModelError(RolloutError):
 
 
 class EnvironmentFailure(RolloutError):
-    """The environment process died or answered what it may not, too often, or a callback broke its state."""
+    """The environment process died or gave invalid answers too often, or a callback broke its state."""
 
     kind = "environment"
 
@@ -43,7 +43,7 @@ class TransientError(WeavegenError):
     """The same call may succeed later: server busy, connection cut, process restarting."""
 
     kind = "other"
-    """Of a server's failure: refused, connection, timeout, busy, status, malformed, unfit."""
+    """Kind of a server's failure: refused, connection, timeout, busy, status, malformed, unfit."""
 
     def __init__(self, message: str = "", *, kind: str | None = None) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class TransientError(WeavegenError):
 
 
 class Busy(TransientError):
-    """A server has too much to do just now."""
+    """A server is overloaded at the moment."""
 
     kind = "busy"
 
@@ -74,7 +74,7 @@ class Unfit(TransientError):
 
 
 class Unserved(TransientError):
-    """What a step needs is not there just now, such as a server. The attempt does not count against the step."""
+    """Something that a step needs, such as a server, is missing now. The attempt does not count against the step."""
 
     def __init__(self, message: str = "", *, seconds: float | None = None) -> None:
         """`seconds`: when to try again, at the latest; None: soon."""
@@ -91,7 +91,7 @@ class StepLost(WeavegenError):
 
 
 def required(value: T | None, missing: str) -> T:
-    """The value. Raises UsageError where there is none; `missing` says what to do."""
+    """The value. Raises UsageError if it is None; `missing` says what to do."""
     if value is None:
         raise UsageError(missing)
     return value

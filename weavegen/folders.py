@@ -79,7 +79,7 @@ def once(folder: Path, make: Callable[[Path], None], timeout: float = LOCK_TIMEO
     with locked(folder.parent / f".{folder.name}.lock", timeout):
         if not folder.is_dir():
             prefix = f".draft-{folder.name}-"
-            for left in folder.parent.glob(f"{prefix}*"):  # of processes that were killed
+            for left in folder.parent.glob(f"{prefix}*"):  # left by killed processes
                 shutil.rmtree(left, ignore_errors=True)
             with tempfile.TemporaryDirectory(prefix=prefix, dir=folder.parent) as scratch:
                 make(draft := Path(scratch, folder.name))
@@ -100,9 +100,9 @@ class Kept:
     """Notices when a file or a folder is removed, even if another one takes its place."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError if there is none."""
+        """Raises OSError if the path does not exist."""
         self.path = path
-        # While it is open, no other file gets its number.
+        # While it is open, no other file gets its inode number.
         self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def removed(self) -> bool:

@@ -1,4 +1,4 @@
-"""What the viewer, the page of figures and the model servers have in common: a socket that listens, and Ctrl-C."""
+"""What the viewer, the page of metrics and the model servers have in common: a listening socket, and Ctrl-C."""
 
 import socket
 

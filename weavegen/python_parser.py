@@ -13,7 +13,7 @@ _one_at_a_time = threading.Lock()
 def parse(source: str, flags: int = 0) -> ast.Module:
     """`ast.parse` without warnings, with flags of `compile`. Raises one of NO_PYTHON.
 
-    Before Python 3.13 all threads share the parser's count of levels, and where another thread parses meanwhile it
+    Before Python 3.13 all threads share the parser's count of levels: if another thread parses meanwhile, it
     raises SystemError (github.com/python/cpython/issues/106905). They also share the filters of warnings.
     """
     with _one_at_a_time, warnings.catch_warnings():

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 OWN = re.compile(r"DATABASE_URL|CELERY_BROKER_URL|WEAVEGEN_\w+")
-"""weavegen's own variables. They are never filled in: the text may be a stranger's, and its place a box."""
+"""weavegen's own variables. They are never filled in: the text may come from a stranger and go into a box."""
 
 
 def lacks(text: str) -> str | None:

@@ -38,11 +38,11 @@ BROKEN: dict[str, tuple[dict[str, str | None], str]] = {
     "allow list": ({"task.toml": "[environment]\nnetwork_mode = 'allowlist'"}, "allowed hosts"),
     "network mode": ({"task.toml": "[environment]\nnetwork_mode = 'some'"}, "Invalid enum value"),
     "separate verifier": ({"task.toml": "[verifier]\nenvironment_mode = 'separate'"}, "container of its own"),
-    "relative workdir": ({"task.toml": "[environment]\nworkdir = 'work'"}, "no absolute path"),
-    "memory": ({"task.toml": "[environment]\nmemory = 'much'"}, "is no size"),
+    "relative workdir": ({"task.toml": "[environment]\nworkdir = 'work'"}, "not an absolute path"),
+    "memory": ({"task.toml": "[environment]\nmemory = 'much'"}, "is not a size"),
     "own variable": ({"task.toml": "[verifier.env]\nA = '${WEAVEGEN_POOL_KEY:-}'"}, "only weavegen itself may read"),
     "missing variable": ({"task.toml": "[environment.env]\nKEY = '${NO_SUCH_VARIABLE}'"}, "needs $NO_SUCH_VARIABLE"),
-    "odd variable": ({"task.toml": "[environment.env]\n'A B' = '1'"}, "no environment variable"),
+    "odd variable": ({"task.toml": "[environment.env]\n'A B' = '1'"}, "not an environment variable"),
     "step without a name": ({"task.toml": "[[steps]]\nmin_reward = 1"}, "missing required field `name`"),
     "step outside": ({"task.toml": "[[steps]]\nname = '../a'"}, "Expected `str` matching"),
     "step without a folder": ({"task.toml": "[[steps]]\nname = 'a'"}, "step a: there is no instruction.md"),
@@ -171,7 +171,7 @@ def test_several_steps(home: Installation, tmp_path: Path) -> None:
 
 
 def test_nine_steps(home: Installation, tmp_path: Path) -> None:
-    """The end of the agent's processes before each verification is no death of them."""
+    """The end of the agent's processes before each verification does not count as their death."""
     names = "abcdefghi"
     files: dict[str, str | None] = {f"steps/{name}/instruction.md": "Do nothing." for name in names}
     files["task.toml"] = TABLE + "".join(f"[[steps]]\nname = '{name}'\n" for name in names)

@@ -124,7 +124,7 @@ def test_a_folder_of_the_user(own: Config, one: Path, tmp_path: Path) -> None:
     [
         ("/nowhere/at/all.whl\n", "pip can't install the packages: "),
         ("not a requirement!!\n", "pip can't install the packages: "),
-        ("\x00", "is no requirements file"),
+        ("\x00", "is not a requirements file"),
     ],
 )
 def test_files_that_can_not_be_installed(own: Config, tmp_path: Path, text: str, error: str) -> None:
@@ -136,7 +136,7 @@ def test_files_that_can_not_be_installed(own: Config, tmp_path: Path, text: str,
 
 
 def test_folders_that_can_not_be_used(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         packages.from_folder(tmp_path / "missing")
     (tmp_path / "pyvenv.cfg").touch()
     with pytest.raises(UsageError, match="was not made with Python"):

@@ -19,7 +19,7 @@ ME = configuration.load().user
 
 
 def said(engine: Database, trace: int) -> list[tuple[Any, ...]]:
-    """Author, verdict, labels and note of all annotations of a trace, and the index that each is about."""
+    """Author, verdict, labels and note of all annotations of a trace, and the index of the block that each is about."""
     query = """
         select a.author, a.verdict, a.labels, a.note, coalesce(b.index, c.block_index) from annotations a
         left join blocks b on b.id = a.block_id left join candidates c on c.id = a.candidate_id
@@ -162,7 +162,7 @@ def test_wrong_annotations_are_refused(address: str, corpus: Database, trace: in
 def test_what_is_no_name_is_refused(address: str, name: str) -> None:
     headers = {"Content-Type": "application/x-www-form-urlencoded", "Origin": address}
     status, _, text = ask(address, "POST", "/annotator", headers, urlencode({"name": name}))
-    assert (status, "is no name" in text) == (400, True), text
+    assert (status, "is not a name" in text) == (400, True), text
 
 
 def test_a_cookie_that_is_no_name_is_ignored(address: str, corpus: Database, trace: int) -> None:

@@ -70,7 +70,7 @@ class Tool:
     arguments: type[msgspec.Struct] | None = None
     """What a call is checked against. None: a server checks it."""
     parameters: dict[str, Any] = field(default_factory=dict)
-    """JSON schema of the arguments, where they have no struct."""
+    """JSON schema of the arguments, if they have no struct."""
     remote: tuple[str, str] | None = None
     """The MCP server that has the tool, and the tool's name there."""
 
@@ -168,7 +168,7 @@ def failed(error: str | None) -> dict[str, Any]:
 def say_system(t: Tick, text: str, tools: Sequence[Tool], more: str = "") -> None:
     """Begin a conversation in which the model may call these tools. `{tools}` in the text becomes their schemas.
 
-    `more`: a text behind it.
+    `more`: a text that follows it.
     """
     t.say(BlockType.SYSTEM, text.replace("{tools}", tools_text(tools)) + more, schemas(tools))
 

@@ -39,7 +39,7 @@ TRIAL_OVERHEAD_SECONDS = 2.0
 UNWRITTEN = ("test: NotImplementedError", "test: AssertionError", "evaluator: NotImplementedError")
 """Errors that a valid test or evaluator may raise while the function only raises NotImplementedError."""
 MAX_CODE_BLOCKS = 3
-"""Code blocks that are read of each message with pieces."""
+"""Code blocks that are read from each message with pieces."""
 CODE_BLOCK = re.compile(r"^```[^\n`]*\n(.*?)(?:^```|\Z)", re.DOTALL | re.MULTILINE)
 STUB = re.compile(r"^ +raise NotImplementedError\b.*\s*\Z", re.MULTILINE)
 DEFINITION = re.compile(r"^def +(\w+)", re.MULTILINE)

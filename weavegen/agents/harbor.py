@@ -1,7 +1,7 @@
 """What surrounds agents in Harbor tasks: the verification after each step of the task, and two agents without a model.
 
-`nop` does nothing and `oracle` runs the task's own solution: they show what a task's verifier says of no work, and of
-right work. Names and meaning are Harbor's.
+`nop` does nothing and `oracle` runs the task's own solution: they show how a task's verifier judges no work and a
+correct solution. Names and meaning are Harbor's.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class Verification(msgspec.Struct, frozen=True):
     """What the agent returned."""
     step: int
     rewards: tuple[dict[str, float], ...]
-    """Those of the steps before."""
+    """Rewards of the previous steps."""
 
 
 def nop(t: Tick) -> Program:
@@ -119,7 +119,7 @@ def passed(rewards: dict[str, float], step: HarborStep) -> bool:
 
 
 def main_reward(rewards: dict[str, float]) -> float:
-    """The number that stands for all: the one named reward, or the mean."""
+    """One number for all rewards: the reward named "reward", or the mean."""
     return rewards["reward"] if "reward" in rewards else sum(rewards.values()) / len(rewards)
 
 
@@ -132,5 +132,5 @@ def roll_up(task: HarborTask, rewards: tuple[dict[str, float], ...]) -> dict[str
 
 
 def told(evaluations: tuple[Evaluated, ...]) -> dict[str, Any]:
-    """What people read of evaluations that give no reward."""
+    """By title, why evaluations give no reward, for people."""
     return {one.title: one.error.message for one in evaluations if one.error is not None}

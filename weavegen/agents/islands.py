@@ -8,7 +8,7 @@ After FunSearch (Romera-Paredes et al., Nature 625, 2024, doi:10.1038/s41586-023
 - From time to time the worse half of the islands is emptied. Each begins again with the best program of an island
   that survives.
 
-Two differences to the paper. The paper lowers the clusters' temperature as the number of programs grows, and all its
+Two differences from the paper. The paper lowers the clusters' temperature as the number of programs grows, and all its
 scores have one scale; here scores are divided by their range on the island, so that one temperature suits every task.
 And an island holds a bounded number of characters, because a tick passes the search's state to the next tick: the
 worst programs are dropped first, and stay in the table `programs`.

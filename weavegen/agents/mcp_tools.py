@@ -36,12 +36,12 @@ def errors(listed: dict[str, Any]) -> dict[str, str]:
 
 
 def unusable(listed: dict[str, Any]) -> str:
-    """What the model reads of servers that can't be used; empty if there are none."""
+    """What the model reads about servers that can't be used; empty if there are none."""
     return "".join(f"\n\nThe MCP server {name} can't be used: {error}" for name, error in errors(listed).items())
 
 
 def functions_text(tools: Sequence[Tool], listed: dict[str, Any]) -> str:
-    """The functions for blocks, as comments behind the file that implements the agent's API."""
+    """The functions for blocks, as comments after the file that implements the agent's API."""
     title = "Functions of MCP servers. They take arguments by name, return text, and raise RuntimeError."
     lines = [title, *(json.dumps(tool.schema()["function"], ensure_ascii=False) for tool in tools)]
     return clean("".join(f"\n# {line}" for line in (*lines, *unusable(listed).splitlines()) if line) + "\n")

@@ -50,7 +50,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 @lru_cache(maxsize=64)  # every message needs the tools again
 def own_tools(source: str) -> tuple[dialogue.Tool, ...]:
-    """The functions of a task's own source as tools. Raises ValueError where one can't be a tool."""
+    """The functions of a task's own source as tools. Raises ValueError if one can't be a tool."""
     try:
         functions = [node.name for node in parse(source).body if isinstance(node, ast.FunctionDef)]
     except NO_PYTHON as error:
@@ -72,7 +72,7 @@ class State(msgspec.Struct):
     step: int = 0
     """Of a Harbor task: the step that it works on (agents/harbor.py)."""
     rewards: tuple[dict[str, float], ...] = ()
-    """Of a Harbor task: the rewards of the steps before."""
+    """Of a Harbor task: the rewards of the previous steps."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +152,7 @@ def step(t: Tick) -> Part[Ended]:
 
 
 def tools_of(task: Task | None, listed: dict[str, Any]) -> list[dialogue.Tool]:
-    """The tools of a task, with those of the listed MCP servers; None: a bootstrap file defined it."""
+    """The tools of a task, with those of the listed MCP servers. `task` None: a bootstrap file defined the task."""
     research = [dialogue.RESEARCH] if task is not None and task.research else []
     own = () if task is None else own_tools(task.tools)
     return [*dialogue.BOX_TOOLS, *research, *own, *mcp_tools.tools_in(listed)]

@@ -35,7 +35,7 @@ MAX_MESSAGES = 60
 WARN_PERCENT, STOP_PERCENT = 85, 95
 """Percent of the context in use at which the model is warned, and at which it is asked for its summary."""
 MAX_ANSWER_CHARS, HEAD_PERCENT = 8_000, 60
-"""A longer answer is cut in its middle, behind HEAD_PERCENT of what is left."""
+"""A longer answer is cut in the middle. HEAD_PERCENT of what is kept comes before the cut."""
 MIN_ANSWER_CHARS = 200
 """Characters of an answer when the context is nearly full."""
 CHARS_PER_TOKEN = 3

@@ -18,8 +18,8 @@ Recorded = Sequence[tuple[Append, Block]]
 def reward(recorded: Recorded, evaluations: Sequence[Evaluated], settings: Settings) -> Reward:
     """Half the fraction of true evaluations, less `action_cost` for each action block, at least 0.
 
-    If there are protected evaluations, only these count; those that were not evaluated are left out, and without
-    any that was there is no reward. The tick's last reasoning or action block gets the whole reward. Each block
+    If there are protected evaluations, only these count. Those that were not evaluated are left out; if none was
+    evaluated, there is no reward. The tick's last reasoning or action block gets the whole reward. Each block
     before it gets the share of its successor times `reward_decay`.
     """
     protected = [evaluated for evaluated in evaluations if evaluated.protected]
@@ -38,7 +38,7 @@ def reward(recorded: Recorded, evaluations: Sequence[Evaluated], settings: Setti
 
 
 def preferences(recorded: Recorded) -> dict[int, float]:
-    """Corrections, by block index, of the scores in preference data: of failed callback blocks and of reasoning.
+    """Corrections to scores in preference data, by block index: for failed callback blocks and for reasoning.
 
     Reasoning before a block that ran gains; the lower its score, the more. Reasoning before a block that failed
     loses; the higher its score, the more.

@@ -46,7 +46,7 @@ class ScoredCandidate:
     corrections: tuple[Line | None, ...] = ()
     """For each question: the correction of its log odds. Empty: no corrections."""
     trial: Executed | None = None
-    """What came of it when it was tried; None: it was not."""
+    """The result of its trial; None: it was not tried."""
 
     @cached_property
     def score(self) -> float:
@@ -60,7 +60,7 @@ class ScoredCandidate:
 
     @property
     def achieved(self) -> float:
-        """How far it came when it was tried."""
+        """How far it got when it was tried."""
         done = () if self.trial is None else self.trial.evaluations
         return achieved(self.ran, [one.value is True for one in done if one.scope == "task"])
 
@@ -114,7 +114,7 @@ def sample(
 
 
 def try_best(t: Tick, request: BlockRequest, candidates: Sequence[ScoredCandidate]) -> Part[list[ScoredCandidate]]:
-    """Try the best candidates that compile, in copies of the environment. Returns all, with what came of them."""
+    """Try the best candidates that compile, in copies of the environment. Returns all, with the results."""
     best = sorted((one for one in candidates if one.verdict.compiles), key=lambda one: -one.score)
     best = best[: request.settings.trials]
     if not best:
@@ -128,7 +128,7 @@ def try_best(t: Tick, request: BlockRequest, candidates: Sequence[ScoredCandidat
 
 
 def drawn(t: Tick, candidates: Sequence[ScoredCandidate]) -> ScoredCandidate:
-    """One of the candidates, by softmax(score); if some were tried, among those that came furthest."""
+    """One of the candidates, by softmax(score); if some were tried, among those that got furthest."""
     furthest = max(candidate.achieved for candidate in candidates)
     candidates = [candidate for candidate in candidates if candidate.achieved == furthest]
     return candidates[draw([candidate.score for candidate in candidates], t.seed("draw"))]

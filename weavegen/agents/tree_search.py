@@ -26,7 +26,7 @@ def tree_search(t: Tick, request: BlockRequest, prompt: Prompt) -> Part[ScoredCa
 
     While a node may be expanded, its logit comes from its promise. Once the budget is spent, the logit of an
     unfinished node comes from its score: the node is then a block that was cut off before its end. If the best leaves
-    are tried and one runs, the draw is among those that came furthest.
+    are tried and one runs, the draw is among those that got furthest.
     """
     s = request.settings
     tree = Tree(random.Random(t.seed("tree")))

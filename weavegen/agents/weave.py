@@ -62,7 +62,7 @@ def tick(t: Tick, world: World) -> Part[Ended]:
 
     yield from write_prose(t, BlockType.ORIENTATION, **place(t, BlockType.ORIENTATION, begun))
     action = yield from attempt(t, world, BlockType.ACTION)
-    # Even if every attempt failed, something may have changed: what is expected is checked all the same.
+    # Even if every attempt failed, something may have changed, so the expectation is checked anyway.
     if (yield from write_prose(t, BlockType.EXPECTATION)):
         yield from reconsider_views(t, world)
     yield from attempt(t, world, BlockType.EVALUATION)

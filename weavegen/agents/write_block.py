@@ -42,7 +42,7 @@ def write_block(
 ) -> Part[tuple[Append, str]]:
     """Search for a good candidate, cut it to its legal structure, and score the result.
 
-    `hint`: added to the instruction. `questions`: instead of those of the type. `tries`: whether
+    `hint`: added to the instruction. `questions`: asked instead of those of the type. `tries`: whether
     candidates may be tried. `header`: more header fields.
 
     Returns the block and, if it does not compile, the text of the error block after it. The block is not recorded
@@ -93,7 +93,7 @@ def cascade(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
     prompt = open_prompt(t, draft, request.hint)
     rounds = list(enumerate(request.settings.rounds))
     if request.type is BlockType.ORIENTATION and not request.settings.show_draft:
-        rounds = rounds[1:] or rounds  # an orientation always retrieves, so its first round would end nothing
+        rounds = rounds[1:] or rounds  # an orientation always retrieves, so its first round could not end the search
     candidates: list[ScoredCandidate] = []
     for number, n in rounds:
         if number == 1 and request.type in RETRIEVES:
@@ -135,8 +135,8 @@ def good_enough(candidates: Sequence[ScoredCandidate], threshold: float) -> bool
 def retrieve(t: Tick, draft: Append, prompt: Prompt) -> Part[tuple[Append, Prompt]]:
     """Have the model write a BM25 query; put the hits into the prompt and the query into the header.
 
-    The first sample that parses is the query. One is sampled, and the others if it does not parse. If none does,
-    nothing is retrieved.
+    The first sample that parses is the query. One is sampled first, and the others only if it does not parse. If none
+    parses, nothing is retrieved.
     """
     s = t.settings.of(draft.type)
     query_prompt = msgspec.structs.replace(prompt, query=True, header=prompt.header + "#bm25_query ", prefix="")

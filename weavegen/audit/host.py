@@ -14,7 +14,7 @@ from weavegen.sandbox import environment as client
 from weavegen.services import fleet, processes
 
 BOOT_MODULE = "weavegen.box.boot"
-"""In the command line of every environment process."""
+"""The command line of every environment process contains it."""
 START_TOLERANCE = 5
 """Seconds by which a process may seem to have started after it claimed a step."""
 
@@ -66,7 +66,7 @@ def find_processes(config: Config) -> dict[int, set[int]]:
 
 
 def folder_of(process: psutil.Process) -> str:
-    """Current folder of a process; empty if the process has ended or if the path is longer than Linux can say."""
+    """Current folder of a process; empty if the process has ended or if the path is longer than Linux reports."""
     try:
         return str(process.cwd())
     except (psutil.Error, OSError):
@@ -101,7 +101,7 @@ def check_leftovers(scan: Scan, host: Host) -> None:
 
 def check_workers(scan: Scan, host: Host) -> None:
     """Find leases of dead processes."""
-    # The lease of a worker that died a moment ago has still to expire: that is no damage.
+    # The lease of a worker that died a moment ago has not expired yet: that is not damage.
     tolerated = max(scan.grace, host.lease)
     for row in scan.rows(sql.text("audit/host-leases"), host=f"{socket.gethostname()}:"):
         scan.outcomes["host-workers"].looked_at += 1

@@ -1,4 +1,4 @@
-"""All checks in order, and the pass over them, which is the way in."""
+"""All checks in order, and the pass over them, which is the entry point."""
 
 from weavegen import sql
 from weavegen.audit import host, texts
@@ -24,7 +24,7 @@ CHECKS = (*map(sql_check, SQL_CHECKS), *texts.CHECKS, *host.CHECKS, *map(sql_che
 def audit(conn: Connection, scope: Scope, grace: float, config: Config | None = None) -> Report:
     """Audit a scope in one read-only transaction on one snapshot; with `config` also this host.
 
-    `grace`: seconds that work in progress may take before it counts as stuck. Raises UsageError where the scope
+    `grace`: seconds that work in progress may take before it counts as stuck. Raises UsageError if the scope
     names no existing job or trace.
     """
     seen = None if config is None else host.look(config)
@@ -35,9 +35,9 @@ def audit(conn: Connection, scope: Scope, grace: float, config: Config | None = 
 
 
 def prove(conn: Connection, scope: Scope, grace: float, seen: host.Host | None) -> Report:
-    """Run all checks; those of this host only where `seen` says what is on it.
+    """Run all checks; those of this host only if `seen` says what is on it.
 
-    The report is consistent if the connection's transaction sees one snapshot. Raises UsageError where the scope
+    The report is consistent if the connection's transaction sees one snapshot. Raises UsageError if the scope
     names no existing job or trace.
     """
     scan = Scan(conn, scope, grace)

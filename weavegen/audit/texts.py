@@ -130,7 +130,7 @@ class TraceCheck:
             self.add("labels", place, f"its label is {block.label}, but the draw gives {drawn}")
 
     def collect(self, row: Any, block: Block) -> None:
-        """Keep of a block what its tick's reward depends on."""
+        """Keep the parts of a block that its tick's reward depends on."""
         self.shares[row.index] = (row.reward, row.preference)
         draft = Append(
             type=block.type, body="", score=row.score, ran=row.ran, compiles=row.compiles, exception=row.exception

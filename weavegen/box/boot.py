@@ -16,7 +16,7 @@ from weavegen.box.user import become, begin
 
 
 def copy_files(source: str, target: str) -> None:
-    """Copy the files with which the workspace begins. The user of the box owns the copies, but not `target`."""
+    """Copy the initial files of the workspace. The user of the box owns the copies, but not `target`."""
     for entry in os.scandir(source):
         if entry.is_dir():
             shutil.copytree(entry.path, os.path.join(target, entry.name), copy_function=shutil.copyfile)

@@ -87,7 +87,7 @@ def write_file(path: str, content: str, append: bool = False) -> str:
 FUNCTIONS: dict[str, Callable[..., str]] = {
     function.__name__: function for function in (terminal, python, read_file, write_file)
 }
-"""Those that every trace has."""
+"""The functions that every trace has."""
 
 
 def call(name: str, arguments: dict[str, Any], server: str | None = None) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def call(name: str, arguments: dict[str, Any], server: str | None = None) -> dic
 
 
 def shorten(text: str, limit: int = MAX_OUTPUT_CHARS, percent: int = 50) -> str:
-    """Cut the middle out of a text longer than `limit`. `percent`: of what is left, the part before it."""
+    """Cut the middle out of a text longer than `limit`. `percent`: the share of the kept text that comes first."""
     if len(text) <= limit:
         return text
     head = limit * percent // 100

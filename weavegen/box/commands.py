@@ -1,9 +1,9 @@
-"""Runs commands in a box that lives on, each with its own user, folder and variables. The base interpreter runs this.
+"""Runs commands in a long-lived box, each with its own user, folder and variables. The base interpreter runs this.
 
 A message on the control socket carries four open files: the standard input, output and error of a command, and a
 socket. On that socket a request arrives as one line of JSON, and the exit code goes back as one line. If the other end
-is closed before that, the command's session is killed. Processes that a command leaves in the background live on. Files
-travel as tar archives through the standard input and output of the requests `put` and `get`.
+is closed before that, the command's session is killed. Processes that a command leaves in the background keep running.
+The requests `put` and `get` transfer files as tar archives through their standard input and output.
 """
 
 import os
@@ -26,7 +26,7 @@ def main(descriptor: int) -> NoReturn:
     spec = begin(descriptor, "control")
     control = socket.socket(fileno=int(spec["control"]))
     os.umask(0o022)
-    os.makedirs(spec["app"], exist_ok=True)  # buildah leaves it to whoever runs the image
+    os.makedirs(spec["app"], exist_ok=True)  # buildah leaves creating it to whoever runs the image
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes of requests
     while True:
         data, received, _, _ = socket.recv_fds(control, 1, 4)
@@ -74,7 +74,7 @@ def run(request: dict[str, Any]) -> NoReturn:
     if "put" in request:
         os.makedirs(request["put"], exist_ok=True)
         with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
-            archive.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)  # it comes from outside
+            archive.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)  # it comes from outside the box
             archive.extractall(request["put"])
         os._exit(0)
     if "get" in request:

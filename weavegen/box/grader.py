@@ -33,7 +33,7 @@ def main(descriptor: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # process 1 of a box ignores signals without a handler
     signal.signal(signal.SIGALRM, lambda *_: os._exit(1))
-    signal.alarm(int(seconds) + 60)  # by then the worker was killed
+    signal.alarm(int(seconds) + 60)  # if this process still runs then, the worker was killed
     write(pipe, {"number": -1})  # it has started
     for number, (callback, claims) in enumerate(spec["evaluations"]):
         child = os.fork()

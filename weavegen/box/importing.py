@@ -58,7 +58,7 @@ def prepare(packages: str | None, in_image: bool = False) -> None:
 
 
 def import_on_demand(code: types.CodeType, namespace: dict[str, Any]) -> None:
-    """Import what a block uses of ON_DEMAND and the namespace lacks. What can't be imported is left to the block."""
+    """Import the names of ON_DEMAND that a block uses and the namespace lacks. Ignores those that can't be imported."""
     for name in set(names(code)) & ON_DEMAND.keys() - namespace.keys():
         module, attribute = ON_DEMAND[name]
         with suppress(ImportError):

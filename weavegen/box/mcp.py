@@ -23,24 +23,24 @@ from weavegen.box.plain import clean
 
 PROTOCOL = "2025-11-25"
 MAX_BYTES = 8 * 2**20
-"""Of one message of a server."""
+"""Maximum size of a message of a server."""
 MAX_TOOLS = 1_000
 MAX_CHARS = 140_000
 """Characters of the schemas of all tools as JSON; of an answer; of arguments that go to the worker."""
 MAX_NAME_CHARS = 64
-"""Of a function's name, as OpenAI's API allows it."""
+"""Maximum length of a function's name in OpenAI's API."""
 GRACE_SECONDS = 0.5
-"""An answer is awaited until so long before the time limit of the operation."""
+"""Waiting for an answer ends this long before the operation's time limit."""
 MAYBE_DONE = "the call may have had effects, and is not repeated"
 REFUSED = {"code": -32601, "message": "this client answers no requests"}
 
 
 class McpError(RuntimeError):
-    """A server failed. The message is one for the model."""
+    """A server failed. The model reads the message."""
 
 
 class ToolError(McpError):
-    """The server answered that it could not do what was asked. It runs on."""
+    """The server answered that it could not do what was asked. The server keeps running."""
 
 
 class Server:
@@ -81,7 +81,7 @@ class Server:
         return dict(message["result"])
 
     def send(self, message: dict[str, Any]) -> None:
-        """Write a message. The operation's time limit interrupts it where the server does not read."""
+        """Write a message. The operation's time limit interrupts it if the server does not read."""
         data = memoryview(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
         try:
             while data:
@@ -90,7 +90,7 @@ class Server:
             raise self.ended() from None
 
     def read(self, until: float) -> dict[str, Any]:
-        """The next message. Lines that are none, such as what a server prints, are left out."""
+        """The next message. Skips lines that are not messages, such as text that a server prints."""
         stdout = self.process.stdout.fileno()  # type: ignore[union-attr]
         while True:
             line, found, rest = self.received.partition(b"\n")
@@ -143,13 +143,13 @@ def connected(name: str, until: float) -> Server:
     if name not in running or running[name].process.poll() is not None:
         try:
             running[name] = Server(name, **(configured[name] or {}), until=until)
-        except (OSError, ValueError, LookupError, TypeError) as error:  # also: it answers in another form
+        except (OSError, ValueError, LookupError, TypeError) as error:  # also if its answer has an unexpected form
             raise McpError(f"the MCP server {name} can't be started: {error}") from None
     return running[name]
 
 
 def list_tools(known: dict[str, Any]) -> dict[str, Any]:
-    """By server {"tools": JSON list of its tools} or {"error": why there are none}, with what is `known` already."""
+    """By server {"tools": JSON list of its tools} or {"error": why there are none}, including those already `known`."""
     found, room = dict(known), MAX_CHARS - sum(len(listed.get("tools", "")) for listed in known.values())
     names = sorted(name for name, server in configured.items() if server is not None and name not in known)
     for number, name in enumerate(names):

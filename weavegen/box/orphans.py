@@ -1,4 +1,4 @@
-"""Process 1 of a box. It imports nothing but this, before the program does: so it costs 3 MB of memory, not 9.
+"""Process 1 of a box. It forks before the program is imported, so it takes 3 MB of memory instead of 9.
 
 bubblewrap's own process 1 would be smaller, but has no filter of system calls, and an agent with the same user id could
 write to its memory.
@@ -8,7 +8,7 @@ import os
 
 
 def reap_orphans() -> None:
-    """As process 1, fork, and return in the child. The parent reaps processes until the child ends, and exits as it."""
+    """As process 1, fork and return in the child. The parent reaps processes, then exits with the child's status."""
     child = os.fork() if os.getpid() == 1 else 0
     if child == 0:
         return

@@ -115,7 +115,7 @@ class Runner:
         return self.report(result)
 
     def enter(self, subagent: str, labels: grounded.Labels, *, acts: bool, shows: bool = False) -> None:
-        """Prepare the shared namespace for an operation of `subagent`, which `shows` observation views or not."""
+        """Prepare the shared namespace for an operation of `subagent`. `shows`: whether it shows observation views."""
         weave_agent.addable = ("error", "observation") if shows else ("error",)
         self.subagent, self.labels, self.acts = subagent, labels, acts
         mock = self.mock if subagent == "main" else None
@@ -368,7 +368,7 @@ def block_size(asked: object) -> int:
 
 
 def claims(namespace: dict[str, Any], names: list[str]) -> dict[str, str]:
-    """Return these variables as JSON, for protected evaluations. Those that have no JSON, or too much, are missing."""
+    """Return these variables as JSON, for protected evaluations. Leaves out those that have no JSON or too much."""
     found = {}
     for name in names:
         with contextlib.suppress(Exception):  # a callback may have put anything there

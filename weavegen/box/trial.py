@@ -100,7 +100,7 @@ def main(count: int) -> None:
 
 
 def evaluate_program(program_pid: int, calls: int, request: dict[str, Any], source: str) -> dict[str, Any]:
-    """Evaluate a program. Both of its processes have ended when this returns. `calls`: socket of the program's."""
+    """Evaluate a program. Both of its processes have ended when this returns. `calls`: the socket to the program's."""
     seconds, function = float(request["seconds"]), RemoteFunction(str(request["name"]), calls)
     evaluator_pid, verdicts = fork_confined(lambda own: run_evaluator(request, source, function, own), calls)
     try:
@@ -125,9 +125,9 @@ def verdict(error: object, value: object = None) -> dict[str, Any]:
 
 
 def fork_confined(work: Callable[[int], None], *kept: int) -> tuple[int, int]:
-    """Fork a confined process, which has a socket to this one, and the descriptors `kept`. Returns its pid, our socket.
+    """Fork a confined process with a socket to this one and the descriptors `kept`. Returns its pid and our socket.
 
-    It does the work, which gets its socket, and exits.
+    It calls `work` with its own socket, and exits.
     """
     ours, theirs = (end.detach() for end in socket.socketpair())
     if pid := os.fork():

@@ -2,7 +2,7 @@
 
 A copy is a fork. Servers in threads are paused in this process, and serve in the copy, on the same listening sockets.
 The copy asks the evaluator through this process; its messages reach no channel. When it has ended, its processes are
-killed, and the files that it changed are written back. `obstacle` says what can't be copied.
+killed, and the files that it changed are restored. `obstacle` says what can't be copied.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ class Serving:
         self.go.set()
 
     def pause(self) -> bool:
-        """Let no more requests be handled. Returns whether the last one was done in time."""
+        """Stop handling requests. Returns whether the last one was done in time."""
         self.go.clear()
         if done := self.busy.acquire(timeout=PAUSE_SECONDS):
             self.busy.release()
@@ -67,7 +67,7 @@ def serve_forever(self: Any, poll_interval: float = 0.5) -> None:
 
 
 def handle_request(self: Any) -> None:
-    """Handle the request that waits. If the server is paused, return after the pause, so that its loop looks again."""
+    """Handle the waiting request. If the server is paused, return after the pause, so that its loop polls again."""
     if (own := servers.get(self)) is None:
         handle(self)
         return
@@ -123,7 +123,7 @@ class Files:
         """Raises NotTried if there are too many."""
         self.folders = folders
         self.kept: dict[str, tuple[tuple[int, ...], int, bytes | str | None]] = {}
-        """By path: its mark, the time of its last modification, and what it holds; None: it is no file or link."""
+        """By path: its mark, its modification time, and its content (None if it is neither a file nor a link)."""
         total = 0
         for path, status in self.walk():
             total += status.st_size if stat.S_ISREG(status.st_mode) else 0
@@ -133,7 +133,7 @@ class Files:
         self.positions = {fd: os.lseek(fd, 0, os.SEEK_CUR) for fd in descriptors(stat.S_ISREG)}
 
     def walk(self, opening: bool = False) -> Iterator[tuple[str, os.stat_result]]:
-        """Every path below the folders with its status; a folder before what is in it, `opening` it if it is closed.
+        """Every path below the folders with its status, folders before their contents. `opening`: chmod closed folders.
 
         What is mounted below them is left out: nothing can change it.
         """
@@ -156,7 +156,7 @@ class Files:
     def restore(self) -> None:
         """Write back what has changed, and remove what is new."""
         now = dict(self.walk(opening=True))
-        for path in sorted(now.keys() - self.kept.keys(), reverse=True):  # what is in a folder before the folder
+        for path in sorted(now.keys() - self.kept.keys(), reverse=True):  # the contents of a folder before the folder
             with contextlib.suppress(OSError):
                 (os.rmdir if stat.S_ISDIR(now[path].st_mode) else os.unlink)(path)
         if left := [path for path in now.keys() - self.kept.keys() if os.path.lexists(path)]:
@@ -200,7 +200,7 @@ def content(path: str, status: os.stat_result) -> bytes | str | None:
 
 
 def write_back(path: str, mode: int, held: bytes | str | None, status: os.stat_result | None) -> None:
-    """Make a path hold what it did. A file that is still the same is written in place, for those who have it open."""
+    """Restore a path's content. A file that still exists is written in place, for processes that have it open."""
     if status is not None and stat.S_IFMT(status.st_mode) != stat.S_IFMT(mode):
         (os.rmdir if stat.S_ISDIR(status.st_mode) else os.unlink)(path)
         status = None
@@ -262,7 +262,7 @@ class Relay:
         self.lock = threading.Lock()
 
     def request(self, step_id: int, kind: str, body: dict[str, Any]) -> Any:
-        """Let the original process ask. Messages are read; what is sent, nobody gets. Raises NotTried for MCP."""
+        """Let the original process ask. Messages are read, but none is really sent. Raises NotTried for MCP."""
         if kind == "tool":
             raise NotTried("it calls a tool of an MCP server")
         if kind == "chat" and body.get("do") != "read":
@@ -279,7 +279,7 @@ class Relay:
 
 
 class Output:
-    """In a copy: what is printed, in a file without a name."""
+    """In a copy: captures what is printed, in an unnamed file."""
 
     def __init__(self, file: int) -> None:
         self.file, self.taken = file, 0
@@ -293,7 +293,7 @@ class Output:
 
 
 def try_all(runner: "Runner", op: dict[str, Any]) -> list[dict[str, Any]]:
-    """Try each candidate of an operation. Returns a `steps.Executed` for each. Raises NotTried if none can be."""
+    """Try each candidate of an operation. Returns a `steps.Executed` for each. Raises NotTried if none can be tried."""
     candidates: list[str] = loads(op["source"])
     seconds = float(op["seconds"]) / max(len(candidates), 1)
     with paused() as stopped:
@@ -361,7 +361,7 @@ def listen(runner: "Runner", told: int, answers: int, deadline: float) -> dict[s
 
 
 def lost(why: str) -> dict[str, Any]:
-    """The result of a copy that gave none: as if the block had killed its process."""
+    """The result of a copy that returned none: as if the block had killed its process."""
     return {"error": {"type": "EnvironmentFailure", "message": why, "traceback": why, "stage": "process"}}
 
 

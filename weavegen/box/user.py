@@ -1,4 +1,4 @@
-"""How the programs of a box begin: what they are told, what they inherit, and as which user of an image they run."""
+"""How programs in a box start: the JSON that they read, the files that they inherit, and the user that they become."""
 
 import grp
 import os
@@ -8,9 +8,9 @@ from typing import Any
 
 
 def begin(descriptor: int, kept: str) -> dict[str, Any]:
-    """Read what the open file `descriptor` says as JSON, and close every other open file above those of the terminal.
+    """Read the JSON in the open file `descriptor`, and close all other descriptors above 2 except one.
 
-    `kept`: under this name it has the number of the one that stays open. Children do not inherit that.
+    `kept`: the key under which the JSON has the number of that descriptor. Children do not inherit it.
     """
     with open(descriptor) as file:
         spec: dict[str, Any] = loads(file.read())
@@ -22,7 +22,7 @@ def begin(descriptor: int, kept: str) -> dict[str, Any]:
 
 
 def become(user: str) -> None:
-    """Take the ids of a user of /etc/passwd, or of a number, and its HOME where the image sets none.
+    """Take the ids of a user of /etc/passwd, or of a number, and the user's HOME if the image sets none.
 
     Empty: stay root. Raises LookupError.
     """

@@ -16,7 +16,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 
     number: WholeNumber
     turn: WholeNumber
-    """Which exchange of its step this is, from 1. A repeated exchange gets the answer of the first time."""
+    """The exchange's number in its step, from 1. A repeated exchange gets the first answer again."""
     do: Literal["open", "close", "send", "reply", "react", "read"]
     """send and reply return the new message's id; read returns a list as `store.messages.read` does."""
     channel: Annotated[str, msgspec.Meta(min_length=1, max_length=100, pattern=NO_NUL)]
@@ -29,9 +29,9 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     before: WholeNumber = 0
     """read: only messages before this id; 0: up to the newest."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
-    """read: at most so many messages, the newest ones."""
+    """read: at most this many messages, the newest ones."""
     wait: Annotated[float, msgspec.Meta(ge=0, le=60)] = 0.0
-    """read: how many seconds to wait for a message of somebody else."""
+    """read: how many seconds to wait for a message from somebody else."""
 
 
 Chat = Callable[[Exchange], dict[str, Any]]

@@ -33,7 +33,7 @@ from weavegen.sandbox.providers import provider
 DEFAULT_CPUS, DEFAULT_MEMORY_MB, DEFAULT_STORAGE_MB = 1.0, 2048, 10240
 """Limits of a task that names none."""
 MAX_OUTPUT_BYTES = 64 * 2**20
-"""Of a command's output, of each of its two streams, that Harbor gets: the beginning."""
+"""Harbor gets this many bytes from the beginning of each of a command's two output streams."""
 
 
 class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc] # harbor is not installed where types are checked
@@ -51,7 +51,7 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc] # harbor is 
 
     @classmethod
     def preflight(cls, kwargs: dict[str, Any] | None = None) -> None:
-        """Raise SystemExit, with advice, where there can be no boxes or no images."""
+        """Raise SystemExit, with advice, if boxes or images can't be made here."""
         super().preflight(kwargs)
         try:
             provider("bubblewrap").require()
@@ -121,7 +121,7 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc] # harbor is 
         timeout_sec: int | None = None,
         user: str | int | None = None,
     ) -> ExecResult:
-        """Run a shell command. Raises RuntimeError when its time is up, EnvironmentFailure where the box has ended."""
+        """Run a shell command. Raises RuntimeError when its time is up, EnvironmentFailure if the box has ended."""
         box = self._live()
         chosen = self._resolve_user(user)
         request = {
@@ -136,7 +136,7 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc] # harbor is 
 
     def _live(self) -> CommandBox:
         if self._box is None:
-            raise EnvironmentFailure("the environment does not run: start it first")
+            raise EnvironmentFailure("the environment is not running: start it first")
         return self._box
 
     async def _request(
@@ -147,7 +147,7 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc] # harbor is 
         err: IO[bytes],
         given: IO[bytes] | None = None,
     ) -> int:
-        """Have the box do something (box/commands.py). Returns the exit code. If this is cancelled, it is killed."""
+        """Have the box do something (box/commands.py). Returns the exit code. Cancelling this kills it."""
         with contextlib.ExitStack() as stack:
             source = given or stack.enter_context(open(os.devnull, "rb"))
             answer = stack.enter_context(self._live().send(request, source, out, err))
@@ -182,7 +182,7 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc] # harbor is 
             with tarfile.open(fileobj=packed) as archive:
                 content = archive.extractfile(archive.getmembers()[0])
                 if content is None:
-                    raise RuntimeError(f"{source_path} is no file")
+                    raise RuntimeError(f"{source_path} is not a file")
                 Path(target_path).parent.mkdir(parents=True, exist_ok=True)
                 with content, Path(target_path).open("wb") as file:
                     shutil.copyfileobj(content, file)

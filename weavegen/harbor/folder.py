@@ -1,6 +1,6 @@
 """Reads the folder of a Harbor task: checks all that it asks for, and packs its files.
 
-What weavegen can't honour is refused by name before anything starts. The format is described in docs/harbor.md.
+A task that needs something unsupported is refused, by name, before anything starts. docs/harbor.md has the format.
 """
 
 import io
@@ -28,7 +28,7 @@ MAX_BYTES = 256 * 2**20
 """Bytes of all files of a task."""
 MAX_TOML_BYTES = 2**20
 FILE_TIME = 1_735_689_600
-"""When all files of a task were changed last, so that equal ones give equal images: the beginning of 2025."""
+"""Modification time of all files of a task, so that equal files give equal images: the beginning of 2025."""
 Positive = Annotated[float, msgspec.Meta(gt=0, lt=1e9)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z", max_length=200)]
 User = str | int | None
@@ -164,7 +164,7 @@ def parse_toml(folder: Path) -> File:
 
 
 def checked(folder: Path, file: File) -> HarborTask:
-    """Check what the file and the folder ask for. Raises UsageError for what weavegen can't honour."""
+    """Check what the file and the folder ask for. Raises UsageError for what weavegen does not support."""
     environment, base = file.environment, folder / "environment"
     names = [path.name for path in base.iterdir()] if base.is_dir() else []
     tables = [file.verifier, *(step.verifier for step in file.steps)]
@@ -188,7 +188,7 @@ def checked(folder: Path, file: File) -> HarborTask:
     if "Dockerfile" not in names and environment.docker_image is None:
         raise UsageError("there is neither environment/Dockerfile nor docker_image in task.toml")
     if environment.workdir is not None and not environment.workdir.startswith("/"):
-        raise UsageError(f"workdir {environment.workdir!r:.80} is no absolute path")
+        raise UsageError(f"workdir {environment.workdir!r:.80} is not an absolute path")
     if len({step.name for step in file.steps}) < len(file.steps):
         raise UsageError("two of its steps have the same name")
     steps = tuple(checked_step(folder, file, step) for step in file.steps or [StepTable(name="")])
@@ -267,7 +267,7 @@ def megabytes(number: float | None, text: str | None, default: int) -> int:
         return int(number or default)
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT])i?B?", text.strip(), re.IGNORECASE)
     if match is None:
-        raise UsageError(f"{text!r:.20} is no size: write 2G, for example")
+        raise UsageError(f"{text!r:.20} is not a size: write 2G, for example")
     return max(int(float(match[1]) * 1024 ** ("KMGT".index(match[2].upper()) - 1)), 1)
 
 
@@ -275,7 +275,7 @@ def checked_environ(values: Mapping[str, str]) -> dict[str, str]:
     """Environment variables. Raises UsageError for one that the execute workers could not fill in."""
     for name, value in values.items():
         if not re.fullmatch(r"\w+", name) or "\0" in value:
-            raise UsageError(f"{name!r:.80} is no environment variable")
+            raise UsageError(f"{name!r:.80} is not an environment variable")
         if reason := lacks(value):
             raise UsageError(f"the variable {name} {reason}")
     return dict(values)
@@ -329,4 +329,4 @@ def unpack(archive: bytes, folder: Path) -> None:
     folder.mkdir()
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
         folders.extract(opened, folder, "tar")
-    folders.let_read(folder / "environment")  # root of a build's user namespace reads them as anybody
+    folders.let_read(folder / "environment")  # to these files, root of a build's user namespace is an ordinary user

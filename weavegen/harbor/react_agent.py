@@ -1,8 +1,8 @@
 """The agent react for the package `harbor`: `harbor run --agent weavegen.harbor:ReactAgent --model NAME`.
 
-It reads and writes as weavegen's own agent does (agents/react.py), in any of Harbor's environments. The model's server
-is at OPENAI_BASE_URL, or where Harbor's options name one. Each turn's token ids and logprobs are recorded: nothing
-is tokenised again, so that the prompt of a turn begins with the prompt and the tokens of the turn before.
+It reads and writes as weavegen's own agent does (agents/react.py), in any of Harbor's environments. The model server is
+at OPENAI_BASE_URL, or at the address that Harbor's options give. Each turn's token ids and logprobs are recorded.
+Nothing is tokenised again: the prompt of a turn begins with the prompt and the tokens of the turn before.
 """
 
 import asyncio
@@ -28,18 +28,18 @@ from weavegen.trace.blocks import BlockType
 from weavegen.version import __version__
 
 TOOLS = [dialogue.Tool.of(calls.terminal)]
-"""Every environment has a shell. The others of weavegen's tools need its own interpreter there."""
+"""Every environment has a shell. weavegen's other tools need its own interpreter in the environment."""
 TERMINAL_SECONDS = 20.0
 """Time limit of a command that names none."""
 MAX_MESSAGE_TOKENS = 4096
-"""Of a message, where the server does not say how many tokens its model takes."""
+"""Token limit of a message, because the setting `assistant.max_tokens` is 0 by default."""
 RETRY_SECONDS = (1.0, 4.0, 15.0)
 """Pauses between the attempts of a request that a server did not answer."""
 
 
 class ReactAgent(BaseAgent):  # type: ignore[misc] # harbor is not installed where types are checked
     def __init__(self, *args: Any, max_messages: int = MAX_MESSAGES, seed: int = 0, **kwargs: Any) -> None:
-        """`max_messages`: that the model may write. `seed`: of its sampling; equal seeds differ by message."""
+        """`max_messages`: how many the model may write. `seed`: sampling seed; each message gets the next number."""
         super().__init__(*args, **kwargs)
         self._max_messages, self._seed = max_messages, seed
 
@@ -54,7 +54,7 @@ class ReactAgent(BaseAgent):  # type: ignore[misc] # harbor is not installed whe
         """Nothing is installed in the environment."""
 
     async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
-        """Work on the task until the model calls no tool. Raises RolloutError where it can't go on."""
+        """Work on the task until the model calls no tool. Raises RolloutError if it can't go on."""
         url = required(self._execution_base_url or self._get_env("OPENAI_BASE_URL"), "set OPENAI_BASE_URL")
         model = None if self.model_name is None else self._parse_model_name(self.model_name)[1]
         client = ModelClient(url, self._get_env("OPENAI_API_KEY") or "none", model)
@@ -71,7 +71,7 @@ class ReactAgent(BaseAgent):  # type: ignore[misc] # harbor is not installed whe
             await asyncio.to_thread(conversation.add, BlockType.TOOL, "\n".join(answers))
 
     async def _write(self, conversation: "Conversation", seed: int) -> Continuation:
-        """Have the model write a message. Errors that may pass are retried."""
+        """Have the model write a message. Transient errors are retried."""
         for pause in (*RETRY_SECONDS, None):
             try:
                 return await asyncio.to_thread(conversation.write, seed)

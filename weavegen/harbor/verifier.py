@@ -1,8 +1,8 @@
 """Runs the verifier of a Harbor task, in a box of its own, over the files that the agent has left.
 
-The agent's processes do not run meanwhile, the tests come from the database, and the programs of the image are its own
-(sandbox/programs.py). Reading the rewards is Harbor's: reward.json with flat numbers before reward.txt. No reward is no
-zero: it is not evaluated, with the cause.
+Meanwhile the agent's processes do not run. The tests come from the database, and the image's programs are the original
+ones (sandbox/programs.py). Rewards are read as in Harbor: reward.json with flat numbers, else reward.txt. A missing
+reward is not 0: the step counts as not evaluated, with the cause.
 """
 
 import contextlib
@@ -37,11 +37,11 @@ NETWORK_ERRORS = re.compile(
     r"|Failed to establish a new connection|getaddrinfo failed|Temporary failure resolving",
     re.IGNORECASE,
 )
-"""What programs print that find no network."""
+"""What programs print if they have no network."""
 LIMITS = Limits(
     seconds=120.0, processes=2048, files=4096, sockets=4096, inodes=1_000_000, cpu=1e9, file_size=2**40, start=60.0
 )
-"""Of boxes with an image, besides those that a task gives."""
+"""Limits of boxes with an image, in addition to those that a task gives."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def image_of(config: Config, task: HarborTask, files: Path, in_use: InUse | None
 
 @dataclass(frozen=True)
 class Verifier:
-    """Verifies one step of a trace's task. `files`: the task's folder (harbor/folder.py); `network`: of the job."""
+    """Verifies one step of a trace's task. `files`: the task's folder (harbor/folder.py); `network`: the job's."""
 
     config: Config
     trace_id: int
@@ -120,7 +120,7 @@ class Verifier:
         """Run the tests over an agent's changes, the folder `upper` of its box.
 
         `trusted`: the task's own solution made the changes, so that it may change programs too. Raises
-        EnvironmentFailure if there can be no box.
+        EnvironmentFailure if the box can't start.
         """
         place = self.config.workspaces / str(self.trace_id) / "verifier"
         try:
@@ -129,7 +129,7 @@ class Verifier:
             verdict = self.attempt(place / "guarded", agent, guarded=True)
             if not verdict.changed or (verdict.rewards and max(verdict.rewards.values()) > 0):
                 return self.explain(verdict, place)
-            # Honest work may need the changes; a forgery certainly does. What can't be told apart is no reward.
+            # Honest work may need the changes; a forgery certainly does. As they look alike, there is no reward.
             plain = self.attempt(place / "plain", agent, guarded=False)
             if plain.rewards == verdict.rewards:
                 return self.explain(verdict, place)
@@ -139,7 +139,7 @@ class Verifier:
             image_root.remove(place)
 
     def attempt(self, place: Path, agent: Path | None, *, guarded: bool) -> Verdict:
-        """Run the tests once. `agent` None: over the image as it is."""
+        """Run the tests once. `agent` None: over the unchanged image."""
         image_root.remove(place)
         changes = place / "changes"
         root = root_of(self.config, self.task, self.image, self.step.verifier, changes)
@@ -184,7 +184,7 @@ class Verifier:
             path.chmod(0o777)  # the verifier may run as any user
 
     def explain(self, verdict: Verdict, place: Path) -> Verdict:
-        """Find out whose fault it is that there is no reward, if there is none: do the tests give one without agent?"""
+        """If there is no reward, find out whose fault it is: do the tests give one without the agent's work?"""
         if verdict.rewards is not None:
             return verdict
         if self.attempt(place / "untouched", None, guarded=False).rewards is not None:
@@ -230,7 +230,7 @@ def make_runnable(folder: Path, script: str) -> None:
 
 
 def give_to_namespace(*folders: Path) -> None:
-    """Let root of the user namespaces own folders; a folder after the first with all that is in it."""
+    """Make root of the user namespaces own folders: the first alone (unless it is the only one), others recursively."""
     for path in (folders[0], *(path for folder in folders[1:] or folders for path in (folder, *folder.rglob("*")))):
         os.chown(path, userns.owner(0), userns.owner(0), follow_symlinks=False)
 

@@ -112,7 +112,7 @@ def _may_have_shape(type: BlockType, text: str) -> bool:
 
 
 def _last_statement(text: str) -> tuple[int, int]:
-    """Offsets of the last top-level statement and of its part behind the decorators; the text's end if missing."""
+    """Offsets of the last top-level statement and of its part after the decorators; the text's end if missing."""
     starts = list(itertools.accumulate((len(line) + 1 for line in text.split("\n")), initial=0))
     first = core = len(text)
     read = 0
@@ -146,7 +146,7 @@ def _tokens(text: str) -> Iterator[tokenize.TokenInfo]:
 
 
 def _possible(type: BlockType, core: str, decorated: bool) -> set[str]:
-    """The kinds of statements that begin with `core` (`decorated`: behind decorators)."""
+    """The kinds of statements that begin with `core` (`decorated`: after decorators)."""
     if type in PROSE:
         core = core[_BLANK.match(core).end() :]  # type: ignore[union-attr]
         return {"STRING"} if re.match(r"[rRuU]?(?:[\"']|$)", core) else set()

@@ -12,7 +12,7 @@ from weavegen.trace.blocks import PROSE, BlockType
 
 MAX_CHARS = 100_000
 """Characters of a block. CPython's time is quadratic for some texts: a minute for 1 MB of f-strings, or of
-functions with equal bodies. A prompt has no room for more either, because a block stands there as a whole."""
+functions with equal bodies. A prompt has no room for more either, because it contains whole blocks."""
 MAX_COMBINING_MARKS = 500
 """Combining marks in a row. Python normalises names, and its time is quadratic in this number."""
 

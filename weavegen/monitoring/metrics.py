@@ -2,7 +2,7 @@
 
 A reading is cheap at a million blocks: it sums over traces and materialised views, reads open steps by their
 index, and uses PostgreSQL's own statistics. It never counts blocks, candidates or steps. If the broker or a
-server is away, a figure says so, and the other figures stay.
+server is down, a figure says so, and the other figures stay.
 """
 
 import re
@@ -35,9 +35,9 @@ from weavegen.store import reports, servers
 from weavegen.version import __version__
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""Of what `text` returns (Prometheus' text format)."""
+"""Content type of what `text` returns (Prometheus' text format)."""
 TIMEOUT_SECONDS = 2.0
-"""For an answer of a model server or of the broker."""
+"""Time limit for an answer of a model server or of the broker."""
 QUERY_TIMEOUT_SECONDS = 5.0
 GROUPS = sorted(file.stem for file in (Path(__file__).parent / "sql" / "metrics").glob("*.sql"))
 QUERIES = {group: sql.load(f"monitoring/metrics/{group}") for group in GROUPS}
@@ -145,7 +145,7 @@ def broker(url: str, queues: Sequence[str]) -> Iterator[Metric]:
 
 
 def ask(url: str, key: str) -> tuple[bool, str | None, server_metrics.Metrics | None]:
-    """Whether a model server answers, its model and its metrics. None: it is away, or is no vLLM and has none."""
+    """Whether a model server answers, its model and its metrics. None: it is down, or does not report it."""
     with closing(Http(key, TIMEOUT_SECONDS)) as http:
         try:
             return True, *report(url, http, TIMEOUT_SECONDS)
@@ -154,7 +154,7 @@ def ask(url: str, key: str) -> tuple[bool, str | None, server_metrics.Metrics | 
 
 
 def failures(members: pool_members.Members, health: Sequence[servers.ServerHealth]) -> Iterator[Metric]:
-    """What the workers' requests met at the servers."""
+    """Failures of the workers' requests to model servers."""
     failing = {server.url for server in health if server.failing}
     about = "Whether all requests of workers to a model server fail."
     yield family("server_failing", about, "server", ((url, url in failing) for url in members.keys))
@@ -185,7 +185,7 @@ def pool(members: pool_members.Members, homes: Mapping[str, int]) -> Iterator[Me
         rows = dict(zip(members.keys, threads.map(ask, members.keys, members.keys.values()), strict=True))
     info = GaugeMetricFamily(
         "weavegen_server_info",
-        "A model server of the pool. simulated: the server is weavegen's simulation, and no model.",
+        "A model server of the pool. simulated: the server is weavegen's simulation, not a model.",
         labels=["server", "owner", "model", "simulated"],
     )
     for url, (_, model, _) in rows.items():

@@ -27,10 +27,10 @@ def seconds_left(row: JobRow) -> float | None:
 
 @dataclass
 class Rates:
-    """What jobs write per second, as means over the last seconds. Each observer has one of its own."""
+    """What jobs write per second, averaged over the last seconds. Each observer has its own Rates."""
 
     window: float = 10.0
-    """Seconds that a rate is the mean of."""
+    """Seconds over which a rate is averaged."""
     seen: dict[int, deque[tuple[float, int, int]]] = field(default_factory=dict)
     """By job: moment, blocks and sampled tokens of each observation in the window."""
 
@@ -57,7 +57,7 @@ class JobNow:
 
     row: JobRow
     blocks: float | None
-    """Per second: over the window, or for a job that is over, over its time. None: not observed long enough."""
+    """Per second, over the window; for a finished job, over all its time. None: not observed long enough."""
     tokens: float | None
     """Sampled tokens per second, likewise."""
 
@@ -76,9 +76,9 @@ class Paced(Generic[T]):
 
     ask: Callable[[], T]
     every: float = 1.0
-    """Least seconds between two computations."""
+    """Minimum seconds between computations."""
     share: float = 0.05
-    """Largest share of the time that is spent computing."""
+    """Maximum share of the time that is spent computing."""
     answer: T | None = None
     due: float = 0.0
     """Moment of the next computation."""

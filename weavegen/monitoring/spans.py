@@ -28,14 +28,14 @@ from weavegen.version import __version__
 BATCH_TICKS = 200
 """Ticks that are read and sent at a time."""
 SETTLED_SECONDS = 10.0
-"""A tick is read so long after its end: ticks that ended before it are committed by then."""
+"""A tick is read this long after its end, when all ticks that ended before it are committed."""
 SOURCE: dict[str, Any] = {
     "resource": Resource({"service.name": "weavegen", "service.version": __version__}),
     "instrumentation_scope": InstrumentationScope("weavegen.monitoring.spans", __version__),
 }
 """What all spans have in common."""
 MODEL = ("gen_ai.provider.name", "gen_ai.request.model")
-"""Attributes of a tick that its steps have, too, in which the model wrote or judged."""
+"""Attributes of a tick that are repeated on its steps in which the model wrote or judged."""
 IDS = ("traceId", "spanId", "parentSpanId")
 
 
@@ -136,7 +136,7 @@ def context(trace: int, span: int) -> SpanContext:
 
 
 def identity(about: str, size: int) -> int:
-    """An id of so many bytes, which depends on the text alone."""
+    """An id of `size` bytes, which depends only on the text."""
     return int.from_bytes(hashlib.sha256(about.encode()).digest()[:size], "big")
 
 

@@ -20,13 +20,13 @@ MAX_VALUES = 2_500  # values nested in a value that a callback returned
 MAX_DEPTH = 16
 DELEGATES = ("research",)  # agents that an action may delegate to
 MAX_ITEMS = 64  # views, titles, assertions, subagents; evaluations of each kind
-MAX_QUESTIONS = 16  # about a block that an action has the model write
+MAX_QUESTIONS = 16  # questions about a block that an action asks the model to write
 MAX_TIME_BUDGET = 1e9  # minutes
 EVALUATED = Execute(op="evaluate")  # the operation whose results a trial may have
 
 
 class InvalidAnswer(Exception):
-    """The answer of a box is out of bounds. The message says in what."""
+    """The answer of a box is out of bounds. The message says why."""
 
 
 def check_answer(executed: Executed, step: Execute) -> Executed:
@@ -54,7 +54,7 @@ def check_answer(executed: Executed, step: Execute) -> Executed:
         if len(subagent.evaluations) > MAX_ITEMS:
             raise InvalidAnswer(f"more than {MAX_ITEMS} evaluations of a subagent")
         evaluations += subagent.evaluations
-    if any(one.protected or one.cause is not None for one in evaluations):  # only the worker says so
+    if any(one.protected or one.cause is not None for one in evaluations):  # only the worker may set these
         raise InvalidAnswer("an evaluation that claims to be protected")
     check_waiting(executed, step)
     check_fields(executed)
@@ -62,7 +62,7 @@ def check_answer(executed: Executed, step: Execute) -> Executed:
 
 
 def check_fields(part: Any, name: str = "") -> None:
-    """Check every text in an answer, and the values of its callbacks. `name`: of the field that has this part."""
+    """Check every text in an answer, and the values of its callbacks. `name`: name of the field."""
     if name in VALUES:
         check_value(part)
     elif isinstance(part, str):

@@ -26,10 +26,10 @@ from weavegen.sandbox.userns import STAGE
 
 FIRST_UID = 1_900_000_000  # above the user ids that systemd gives to containers, below 2**31
 BOX_FOLDER = Path(__file__).resolve().parents[1] / "box"  # the only folder of weavegen that is mounted in a box
-PACKAGES = "/opt/packages"  # where the packages are that blocks may import; with an image as root below /opt/weave
-FILES = "/opt/files"  # where the files are that /app begins with
+PACKAGES = "/opt/packages"  # packages that blocks may import; below /opt/weave if the root is an image
+FILES = "/opt/files"  # the initial files of /app
 COMMANDS = "/opt/weave/bin"
-"""Where `python` and `python3` are the interpreter that runs the box."""
+"""The folder in which `python` and `python3` are the interpreter that runs the box."""
 HOSTS_FILE = b"127.0.0.1 localhost\n::1 localhost\n"
 NETWORK_FILES = ("/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/ssl", "/etc/pki", "/etc/ca-certificates")
 """Files for name resolution and certificates; for boxes that share the host's network."""
@@ -39,7 +39,7 @@ NETHACK = "/var/games/nethack"
 WRITABLE = ("/app", "/tmp", "/dev/shm", NETHACK)
 """The writable folders of a box. They are in memory and end with the box."""
 IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""PATH of an image that names none, as in a container."""
+"""PATH for an image that sets none, as in a container."""
 NICE = 5  # boxes get less processor time than workers and the database
 OOM_SCORE_ADJ = 800  # if the host runs out of memory, the kernel kills boxes first (proc_pid_oom_score_adj(5))
 TRIAL_SECONDS = 20.0
@@ -62,7 +62,7 @@ class Bubblewrap:
         return Layout("/app", "/opt/weave", (str(PYTHON),), packages, files)
 
     def uid(self, trace_id: int, workspaces: Path) -> int:
-        """Return an id that differs for 100,000 consecutive traces, and from those of most other installations."""
+        """Return an id that is unique among 100,000 consecutive traces and unused by most other installations."""
         if os.getuid() != 0:
             return os.getuid()
         installation = zlib.crc32(os.fsencode(workspaces)) % 2_000
@@ -141,8 +141,8 @@ class Bubblewrap:
     ) -> list[str]:
         """Return the command line before the box's command. `files`: descriptors with the contents, by path.
 
-        bubblewrap writes the pid of process 1 to `info`, and runs the command once `gate` is readable. `sources` gets
-        what a box with an image mounts of the host: bubblewrap finds it where `Root.command` puts it.
+        bubblewrap writes the pid of process 1 to `info`, and runs the command once `gate` is readable. If the root is
+        an image, the host paths to mount are added to `sources`: bubblewrap finds them where `Root.command` puts them.
         """
         limits = box.limits
 
@@ -155,12 +155,12 @@ class Bubblewrap:
         arguments = ["bwrap", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
         if box.network == "none":
             arguments.append("--unshare-net")
-        if box.temporary:  # until `end_with_this_process`; as root, it has no effect after the change of the user id
+        if box.temporary:  # until `end_with_this_process` takes over; as root, changing the user id cancels it
             arguments.append("--die-with-parent")
         arguments += ["--unshare-cgroup-try", "--as-pid-1", "--new-session", "--hostname", "localhost"]
         arguments += ["--info-fd", str(info), "--block-fd", str(gate), "--seccomp", str(seccomp)]
         arguments += ["--cap-drop", "ALL"]
-        if box.root is not None:  # its user namespace is made already (userns.py)
+        if box.root is not None:  # its user namespace already exists (userns.py)
             capabilities = [f"CAP_{name}" for name in CAPABILITIES]
         elif os.getuid() == 0:
             capabilities = ["CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"]
@@ -200,7 +200,7 @@ class Bubblewrap:
         for name, value in (environ | box.environ).items():
             arguments += ["--setenv", name, value]
         arguments.append("--")
-        if box.root is not None:  # its limits of processes are those of its own user namespace
+        if box.root is not None:  # its process limits are those of its own user namespace
             return arguments
         if os.getuid() == 0:
             arguments += ["setpriv", f"--reuid={box.uid}", f"--regid={box.uid}", "--clear-groups"]
@@ -246,7 +246,7 @@ def require_bubblewrap() -> None:
 
 
 def in_image(place: str) -> str:
-    """Where a box with an image has a folder that other boxes have in /opt: the image's own /opt stays as it is."""
+    """The place, in a box with an image, of a folder that other boxes have in /opt: the image keeps its own /opt."""
     return place.replace("/opt", "/opt/weave", 1)
 
 

@@ -1,4 +1,4 @@
-"""Child processes that outlive this one, whose exit status it must collect, and the descendants of others."""
+"""Child processes whose exit status this process must collect, but which may outlive it; descendants of processes."""
 
 import glob
 import os
@@ -38,7 +38,7 @@ def spawn(command: list[str], log: Path, **options: Any) -> "subprocess.Popen[by
 def end_with_this_process(pid: int) -> None:
     """Have a process killed as soon as this one has ended, even by SIGKILL.
 
-    A guard outside the box waits for the end of a pipe from this process, or for that of the box. Without pidfds,
+    A guard process outside the box waits until the pipe from this process closes or the box ends. Without pidfds,
     which only Linux has, there is no guard.
     """
     if sys.platform != "linux":
@@ -85,7 +85,7 @@ def family(process: psutil.Process) -> list[psutil.Process]:
     """A process and its descendants. Raises psutil.NoSuchProcess.
 
     The kernel lists the children of a thread (proc_pid_task_tid_children(5)). Without such lists psutil reads the
-    parents of all processes of the host, which takes 50 ms of processor time where a thousand boxes run.
+    parents of all processes of the host, which takes 50 ms of processor time on a host with a thousand boxes.
     """
     if not Path("/proc/thread-self/children").exists():
         return [process, *process.children(recursive=True)]

@@ -24,9 +24,9 @@ MOST = {
     "messages with prompts": 4_096,  # a message may hold no prompt
     "characters of prompts": 64 * 2**20,  # the worker keeps those of one message (8 MiB) at a time
     "requests to channels and MCP servers": 1_000,
-    "seconds of waiting for people": 1_800,  # it occupies a thread of a worker meanwhile
+    "seconds of waiting for people": 1_800,  # meanwhile the operation occupies a worker thread
 }
-"""What an operation may use at most."""
+"""Limits of an operation."""
 T = TypeVar("T")
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
@@ -84,11 +84,11 @@ class ToolRequest(msgspec.Struct, frozen=True):
 
     number: Whole
     turn: Whole
-    """Which request of its step this is, from 1. A repeated one gets the answer of the first time."""
+    """The request's number in its step, from 1. A repeated request gets the first answer again."""
     server: str
     tool: str
     arguments: str
-    """JSON, which may be anything that the box has sent."""
+    """JSON as the box sent it, unchecked."""
 
 
 CallTool = Callable[[ToolRequest], dict[str, Any]]
@@ -237,7 +237,7 @@ def await_result(
 
 
 def reply(session: ClientSession, number: int, texts: Iterable[str], work: Callable[[], dict[str, Any]]) -> None:
-    """Check the texts of a request, and send what `work` returns, whose time does not count."""
+    """Check the texts of a request, and send what `work` returns. The time that `work` takes does not count."""
     with session.in_time():
         for text in texts:
             check_text(text, len(text))

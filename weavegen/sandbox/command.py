@@ -26,7 +26,7 @@ class CommandBox:
     """A live box that runs commands. It ends with this process at the latest."""
 
     def __init__(self, config: Config, root: Root, limits: Limits, name: str, network: str = "none") -> None:
-        """Start the box. `name`: of the folder for it. Raises EnvironmentFailure if there can be none."""
+        """Start the box. `name`: name of its folder. Raises EnvironmentFailure if it can't start."""
         self.limits, self.root = limits, root
         root.prepare()
         workspace = private(config.workspaces / name)
@@ -46,7 +46,7 @@ class CommandBox:
         """Begin a request (box/commands.py) with its standard input, output and error.
 
         Returns a socket on which the exit code arrives as one line, or nothing if the box ends; closing it kills the
-        command. Raises EnvironmentFailure where the box has ended.
+        command. Raises EnvironmentFailure if the box has ended.
         """
         answer, inside = socket.socketpair()
         try:
@@ -59,12 +59,12 @@ class CommandBox:
         return answer
 
     def killed_for(self) -> str:
-        """The limit for which the box, or a process of it, was killed; empty: none."""
+        """The limit for which the box or one of its processes was killed; empty if nothing was killed."""
         return kill_reason(self._state, BoxState(self.handle, self.limits)) or ""
 
     def kill(self) -> None:
         """End every process in the box. Its changes stay."""
-        self.killed_for()  # the control groups know it only while they are there
+        self.killed_for()  # the control groups know the limit only while they exist
         self._control.close()
         end(self.handle)
         self._watching.close()
@@ -75,7 +75,7 @@ class Ran:
     output: str
     """The end of what it printed."""
     ended: str
-    """Why it did not end by itself; empty: it did."""
+    """Why it did not end by itself; empty if it did."""
     seconds: float
 
 
@@ -90,9 +90,9 @@ def run(
     name: str,
     network: str = "none",
 ) -> Ran:
-    """Run a command in a box of its own until it ends or its time is up; then everything in the box is dead.
+    """Run a command in a box of its own until it ends or its time is up, then kill everything in the box.
 
-    `name`: of the folder for the box. Raises EnvironmentFailure if there can be no box.
+    `name`: name of the box's folder. Raises EnvironmentFailure if the box can't start.
     """
     began, poll = time.monotonic(), select.poll()
     box = CommandBox(config, root, limits, name, network)

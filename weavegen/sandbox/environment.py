@@ -82,10 +82,9 @@ class Environment:
         """Start the trace's environment with an empty /app, and kill the old one if it still runs.
 
         `budget`: minutes. `network`: "none", or "host" for the host's network. `packages`: a folder of packages
-        that blocks may import (sandbox/packages.py). `files`: a folder whose files /app begins with. `root`: an
-        image, whose files it works on. `mcp_servers`: those of box/mcp.py. The environment outlives this process,
-        unless it is `temporary`. Raises
-        EnvironmentFailure if it does not answer in time.
+        that blocks may import (sandbox/packages.py). `files`: a folder with the initial files of /app. `root`: an
+        image as the root file system. `mcp_servers`: those of box/mcp.py. The environment outlives this process,
+        unless it is `temporary`. Raises EnvironmentFailure if it does not answer in time.
         """
         limits, sandbox = limits or Limits(), provider(config.sandbox)
         workspace = config.workspaces / str(trace_id)
@@ -197,7 +196,7 @@ class Environment:
                 shutil.rmtree(self.workspace, ignore_errors=True)
 
     def _is_latest(self) -> bool:
-        """Whether no other environment of the trace was started since, and this one was not removed."""
+        """Whether this environment was neither removed nor replaced by a newer one of the trace."""
         state = BoxState.read(self.socket_path.with_suffix(".json"))
         return state is not None and state.handle == self.handle
 
@@ -225,8 +224,8 @@ def dry_run(
     """Execute `ops` one after another in a temporary environment.
 
     The evaluator always answers 50%, and completions are empty. Stops after an operation that fails, so that the last
-    result tells whether all succeeded, and when an action waits for the model, which would write a subagent's ticks
-    or a block.
+    result tells whether all succeeded. Also stops when an action waits for the model to write a block or a subagent's
+    ticks.
     """
     done: list[Executed] = []
     chat = private_channels()

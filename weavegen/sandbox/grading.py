@@ -3,8 +3,8 @@
     main.task.add_evaluation("Is it sorted?", is_sorted, protected=True, files=["out.txt"], claims=["moves"])
 
 They are read from the bootstrap's text in the database. The agent's processes are stopped, the files are copied from
-their box, and the text runs in a fresh box (box/grader.py), which sends verdicts through a pipe. The agent is the
-source of the files and the claims alone. `Evaluated.cause` says whose fault it is that one could not run.
+their box, and the text runs in a fresh box (box/grader.py), which sends verdicts through a pipe. Only the files and
+the claims come from the agent. If an evaluation could not run, `Evaluated.cause` says whose fault that is.
 """
 
 import ast
@@ -36,13 +36,13 @@ from weavegen.sandbox.stopping import end, stopped
 
 MAX_BYTES = 16 * 2**20  # bytes of all files that the evaluations of a bootstrap name
 MAX_VERDICT_BYTES = 2**20
-MAX_ADDRESS_SPACE = 2**30  # bytes of address space of a process of the grader's box, which no watch looks at
+MAX_ADDRESS_SPACE = 2**30  # bytes of address space per process of the grader's box, which the watch does not check
 ATTEMPTS = 3  # boxes that are tried before an evaluation counts as not evaluated because of the infrastructure
 FORM = 'main.task.add_evaluation("TITLE?", FUNCTION, protected=True, files=["PATH"], claims=["VARIABLE"])'
 Cause = Literal["agent", "task", "infrastructure"]
 ENDED = -2
 Verdicts = dict[int, dict[str, Any]]
-"""Messages of box/grader.py by number: that of an evaluation, of the end (ENDED), or -1, of the start."""
+"""Messages of box/grader.py by number: an evaluation's number, ENDED for the end, -1 for the start."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ Found = dict[Protected, Evaluated]
 
 @lru_cache(256)
 def declared(source: str) -> tuple[Protected, ...]:
-    """Return the protected evaluations of a bootstrap's text. Raises UsageError where one is not written out."""
+    """Return the protected evaluations of a bootstrap's text. Raises UsageError if one is not written out."""
     try:
         tree = parse(source)
     except NO_PYTHON:
@@ -117,7 +117,7 @@ def asked(evaluations: Sequence[Protected]) -> str:
 
 
 def copy_files(root: int, names: Sequence[str], folder: Path) -> dict[str, str]:
-    """Copy files of a workspace into `folder`. Returns what is wrong with those that are not copied, by name.
+    """Copy files of a workspace into `folder`. Returns, by name, why files were not copied.
 
     `root`: a descriptor of the workspace, whose owner may change everything in it meanwhile. No link is followed,
     nothing but a regular file is opened, and of all files together at most MAX_BYTES are read.
@@ -140,7 +140,7 @@ def copy_files(root: int, names: Sequence[str], folder: Path) -> dict[str, str]:
 
 
 def read_regular(root: int, parts: Sequence[str], limit: int) -> bytes:
-    """Read a file below the folder `root`. Raises OSError; ValueError if it is none that may be read."""
+    """Read a file below the folder `root`. Raises OSError; ValueError if it may not be read."""
     with contextlib.ExitStack() as stack:
         place = root
         for part in parts:  # O_PATH opens nothing yet: a fifo does not block, a device does nothing
@@ -240,7 +240,7 @@ class Grader:
         return with_verdicts(executed, {one: found[one] for one in evaluations})
 
     def try_boxes(self, evaluations: Sequence[Protected], claims: dict[str, str], copies: Path) -> Found:
-        """Run evaluations in a box, and again in another one if that is lost."""
+        """Run evaluations in a box, and again in another one if that box is lost."""
         why = ""
         for attempt in range(ATTEMPTS if evaluations else 0):
             time.sleep(0.2 * attempt)
@@ -252,7 +252,7 @@ class Grader:
         return {one: not_evaluated(one.title, "infrastructure", why) for one in evaluations}
 
     def run_box(self, evaluations: Sequence[Protected], claims: dict[str, str], copies: Path) -> Verdicts:
-        """Run a box. Raises EnvironmentFailure if it is lost, which its own code can't bring about."""
+        """Run a box. Raises EnvironmentFailure if it is lost, which its own code can't cause."""
         sandbox, limits = provider(self.config.sandbox), self.limits
         reader, writer = os.pipe()
         with open(reader, "rb", buffering=0) as pipe:
@@ -265,7 +265,7 @@ class Grader:
                 }  # fmt: skip
                 box = Box(
                     workspace=copies,
-                    uid=sandbox.uid(self.trace_id, self.config.workspaces / "graders"),  # limits count by user
+                    uid=sandbox.uid(self.trace_id, self.config.workspaces / "graders"),  # limits are per user
                     log=copies.parent / "log",
                     limits=replace(limits, address_space=MAX_ADDRESS_SPACE, most_address_space=MAX_ADDRESS_SPACE),
                     environ={"PYTHONHASHSEED": str(self.seed % 2**32)},
@@ -274,7 +274,7 @@ class Grader:
                     packages=self.packages,
                     files=self.files,
                 )
-                # It is process 1 itself, which no process of the box can kill.
+                # The grader is process 1 itself, which no process of the box can kill.
                 handle = start_main(sandbox, "grader", spec, box, first="")
             try:
                 verdicts = read_verdicts(pipe.fileno(), limits.start + limits.seconds + limits.grace)
@@ -314,7 +314,7 @@ def evaluated(evaluation: Protected, number: int, verdicts: Verdicts) -> Evaluat
 
 
 def read_verdicts(pipe: int, seconds: float) -> Verdicts:
-    """Read messages until the pipe is closed: process 1 of the box has ended, and so have all others."""
+    """Read messages until the pipe closes, which means that process 1 of the box, and so all others, have ended."""
     data, poll, deadline = b"", select.poll(), time.monotonic() + seconds
     poll.register(pipe, select.POLLIN)
     while in_time := bool(poll.poll(max(deadline - time.monotonic(), 0) * 1000)):
@@ -331,7 +331,7 @@ def read_verdicts(pipe: int, seconds: float) -> Verdicts:
 
 
 def with_verdicts(executed: Executed, found: Found) -> Executed:
-    """Put verdicts in place of whatever the live process says of evaluations with their titles."""
+    """Replace whatever the live process says about evaluations with these titles by the verdicts."""
     titles = {evaluation.title for evaluation in found}
     values = {evaluation.callback: verdict.value for evaluation, verdict in found.items()}
 

@@ -24,12 +24,12 @@ CONTROLLERS = {
 """Controllers of version 1 that are used, and a file that exists where the controller works."""
 STALE_SECONDS = 120.0  # age after which an empty group is unused: no start takes that long
 SOCKET_SHARE = 8
-"""Version 1 counts the buffers of TCP and UDP apart: they may hold a further eighth of the box's memory."""
+"""Version 1 counts the buffers of TCP and UDP separately: they may hold a further eighth of the box's memory."""
 PERIOD_MICROSECONDS = 100_000  # period over which the kernel limits processor time; its default
 
 
 def create(name: str, limits: Limits) -> tuple[str, ...]:
-    """Make groups with these limits. Returns their paths; none where this process may not make groups."""
+    """Make groups with these limits. Returns their paths; none if this process may not make groups."""
     made = []
     for parent in parents():
         group = Path(parent, name)

@@ -1,8 +1,8 @@
-"""A box whose root is an image: the mounts, the interpreter that is not the image's, and what bubblewrap is told.
+"""A box whose root is an image: the mounts, the interpreter from the host, and the arguments of bubblewrap.
 
-The image's layers are mounted read-only below a writable layer of the box's own, in a user namespace of its own, in
-which the box has the ids and the capabilities that a container has. Code of weavegen runs by an interpreter that is
-mounted beside the image, with libraries of its own, so that the image may have another Python, or none.
+The image's layers are mounted read-only below the box's own writable layer, in a separate user namespace in which the
+box has the ids and the capabilities of a container. weavegen's code runs on the host's interpreter, which is mounted
+beside the image with its own libraries, so that the image may have another Python, or none.
 """
 
 import contextlib
@@ -19,19 +19,19 @@ from weavegen.sandbox import userns
 PREFIX = Path(os.path.realpath(sys.base_prefix))
 PYTHON = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
 """The interpreter that runs boxes, and its folder."""
-HOST = "/opt/weave/host"  # where a box has the programs of the host that run the interpreter
+HOST = "/opt/weave/host"  # place in the box of the host's programs that run the interpreter
 CAPABILITIES = (
     "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID",
     "SYS_CHROOT",
 )  # fmt: skip
-"""What root of a box may do with the box's own files and processes. A container has these by default, and two more."""
+"""What root in a box may do with the box's own files and processes. A container has these and two more by default."""
 ALLOWED_CALLS = frozenset({
     "chroot", "inotify_init", "inotify_init1", "inotify_add_watch", "io_setup", "kcmp", "mbind", "memfd_create",
     "mq_open", "msgget", "personality", "process_vm_readv", "process_vm_writev", "ptrace", "semget", "set_mempolicy",
     "shmget",
 })  # fmt: skip
-"""Refused in other boxes, and needed by servers and debuggers. What they reach ends with the box's own namespaces, and
-its files are those of its own overlay."""
+"""Calls that other boxes refuse, and that servers and debuggers need. They can reach only the box's own namespaces and
+the files of its overlay."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Root:
     def command(self, bubblewrap: list[str], sources: list[Path], limits: dict[str, int]) -> list[str]:
         """The command line that mounts the root and then starts bubblewrap with these arguments and RLIMIT_* `limits`.
 
-        `sources`: what bubblewrap mounts of the host, which it finds as STAGE/source0 and so on.
+        `sources`: host paths that bubblewrap mounts; it finds them as STAGE/source0 and so on.
         """
         folders = {"layers": self.store, "changes": self.changes, **self.folders}
         folders |= {f"host{number}": path for number, path in enumerate(mounted())}

@@ -29,16 +29,16 @@ from weavegen.sandbox.bubblewrap import IMAGE_PATH
 from weavegen.sandbox.children import spawn
 
 WAIT_SECONDS = 7200.0  # longest wait for another process that makes the same image
-RETRY_SECONDS = 15.0  # a step that needs an image is tried again so late, while all builders are busy
+RETRY_SECONDS = 15.0  # while all builders are busy, a step that needs an image is tried again after this time
 MAX_BUILDS = 8
-"""Builds at a time: they wait for the network and the disk most of the time, and each keeps a worker's thread busy."""
-MIN_FREE_BYTES = 5 * 2**30  # where less is free on the disk, no worker makes an image
-NO_SPACE = "no space left on device"  # what programs print whose disk is full (ENOSPC)
+"""Maximum builds at a time. They mostly wait for the network and the disk, and each occupies a worker thread."""
+MIN_FREE_BYTES = 5 * 2**30  # with less free disk space, no worker makes an image
+NO_SPACE = "no space left on device"  # what programs print if the disk is full (ENOSPC)
 InUse = Callable[[], set[str]]
-"""Gives the names of the images that open traces need."""
-LOG_CHARS = 4_000  # of the end of a build's output, which are kept
+"""Returns the names of the images that open traces need."""
+LOG_CHARS = 4_000  # characters kept from the end of a build's output
 PODMAN = {"bud": ["build"], "rm": ["rm", "--force"]}
-"""Commands of buildah that podman has by another name, or does for the containers of builds only when it is forced."""
+"""Commands of buildah that have another name in podman, or that need --force there for the containers of builds."""
 NAME = re.compile(r"[a-z0-9][a-z0-9._/:@-]{0,254}\Z")
 
 
@@ -59,7 +59,7 @@ class Image:
     user: str
     """Name or number; empty: root."""
     seconds: float
-    """That making it took."""
+    """Time that it took to make."""
     size: int
     """Bytes of its layers. Images share layers."""
 
@@ -112,7 +112,7 @@ def run_builder(
         "HOME": f"{place}/home",
         "XDG_RUNTIME_DIR": f"{place}/run",
         "TMPDIR": f"{place}/tmp",
-        "_CONTAINERS_USERNS_CONFIGURED": "1",  # containers/storage: the namespace is there already
+        "_CONTAINERS_USERNS_CONFIGURED": "1",  # containers/storage: the namespace already exists
     }
     given = {"store": store(config)} | ({} if source is None else {"source": source})
     with tempfile.TemporaryDirectory() as scratch:
@@ -155,9 +155,9 @@ def image(
 ) -> Image:
     """The image with this digest, which is made if it is missing.
 
-    `recipe`: the folder with its Dockerfile. `existing`: the name of an image instead. `in_use`: of a worker,
-    which does not wait while others are made, but gets Unserved; and where the disk is nearly full, images that are
-    not in use are removed. Raises EnvironmentFailure with the reason if the image can't be made.
+    `recipe`: the folder with its Dockerfile. `existing`: the name of an image instead. `in_use`: given by workers,
+    for which this raises Unserved instead of waiting for other builds, and removes images that are not in use if the
+    disk is nearly full. Raises EnvironmentFailure with the reason if the image can't be made.
     """
     patience = WAIT_SECONDS if in_use is None else 0
     record = config.home / "images" / "made" / digest
@@ -188,7 +188,7 @@ def image(
 
 
 def make_room(config: Config, in_use: InUse, full: bool = False) -> None:
-    """Where the disk is nearly or was `full`, remove what is not in use. Raises Unserved if that is not enough."""
+    """If the disk is nearly full, or was `full`, remove unused images. Raises Unserved if that is not enough."""
 
     def free() -> int:
         return shutil.disk_usage(store(config)).free
@@ -203,7 +203,7 @@ def make_room(config: Config, in_use: InUse, full: bool = False) -> None:
 
 @contextlib.contextmanager
 def build_slot(config: Config, patience: float) -> Iterator[None]:
-    """Let as many builds run at a time as there are cores, at most MAX_BUILDS. Raises Locked after so many seconds."""
+    """Let as many builds run at a time as there are cores, at most MAX_BUILDS. Raises Locked after `patience` s."""
     deadline = time.monotonic() + patience
     with contextlib.ExitStack() as stack:
         for place in itertools.cycle(places := slots(config)):
@@ -245,7 +245,7 @@ def build(config: Config, recipe: Path, digest: str, name: str, seconds: float, 
 
 
 def certificates() -> list[str]:
-    """Options that give a build the certificates of this host's proxy. What it writes in their folder is dropped."""
+    """Options that mount the certificates of this host's proxy in a build. What it writes to them is dropped."""
     if not (file := os.environ.get("SSL_CERT_FILE")):
         return []
     folder = Path(file).resolve().parent
@@ -253,7 +253,7 @@ def certificates() -> list[str]:
 
 
 def bases(config: Config, dockerfile: str) -> dict[str, bytes]:
-    """The ids of the images that a Dockerfile begins with, as far as the store has them already, by name."""
+    """By name, the ids of a Dockerfile's base images; empty for those that the store does not have yet."""
     named = set(re.findall(r"^\s*FROM\s+(?:--\S+\s+)?(\S+)", dockerfile, re.IGNORECASE | re.MULTILINE))
     images = stored(layer_folder(config).parent, "images")
     known = {name: entry["id"] for entry in images for name in entry.get("names") or ()}
@@ -329,7 +329,7 @@ def import_base(config: Config, name: str, source: Path) -> None:
         os.chmod(scratch, 0o755)
         if source.is_dir():
             if not (source / "usr").is_dir() and not (source / "bin").is_dir():
-                raise UsageError(f"{source} is no root file system: it has neither usr nor bin")
+                raise UsageError(f"{source} is not a root file system: it has neither usr nor bin")
             subprocess.run(["tar", "--numeric-owner", "-C", source, "-cf", recipe / "root.tar", "."], check=True)
         else:
             shutil.copyfile(source, recipe / "root.tar")
@@ -340,14 +340,14 @@ def import_base(config: Config, name: str, source: Path) -> None:
 
 
 def prune(config: Config, keep: set[str]) -> tuple[int, int]:
-    """Remove the images whose names are not in `keep`, and what builds that were killed have left: gigabytes of files.
+    """Remove the images whose names are not in `keep`, and leftovers of killed builds, which can be gigabytes.
 
-    Returns how many images, and about the bytes that this has freed.
+    Returns how many images were removed, and about how many bytes this has freed.
     """
     if not (config.home / "images" / "store").is_dir():
         return 0, 0
     with contextlib.ExitStack() as stack:
-        for place in (*slots(config), config.home / "images" / "add.lock"):  # builds may go on from what is removed
+        for place in (*slots(config), config.home / "images" / "add.lock"):  # builds may continue from what is removed
             stack.enter_context(folders.locked(place, WAIT_SECONDS))
         before = shutil.disk_usage(store(config)).free
         doomed = [image for image in made(config) if image.name not in keep]

@@ -1,8 +1,8 @@
 """Makes the packages that Python in a box can import: a folder for each requirements file, mounted read-only.
 
 pip installs a folder once on each host. The default packages are in packages.lock; scripts/setup.sh installs them
-beside weavegen itself (`python -m weavegen.sandbox.packages`), and without that, the first use does, in
-WEAVEGEN_HOME. The interpreter is the one that runs weavegen, so wheels fit.
+beside weavegen itself (`python -m weavegen.sandbox.packages`); otherwise they are installed in WEAVEGEN_HOME on first
+use. The interpreter is the one that runs weavegen, so wheels fit.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ def default_requirements() -> str:
 def install(config: Config, requirements: str, versions: Mapping[str, str] | None = None) -> Path:
     """Return the folder with the packages of a requirements file, which pip installs if it is missing.
 
-    `versions`: those that it must have; without them, what pip chose first on this host. Raises UsageError.
+    `versions`: versions that it must have; by default those that pip chose first on this host. Raises UsageError.
     """
     if (found := installed(config, requirements, versions)) is not None:
         return found
@@ -129,7 +129,7 @@ def from_folder(folder: str | Path) -> Packages:
 def site_packages(folder: Path) -> Path:
     """The folder with the packages of a virtual environment, or `folder` itself. Raises UsageError."""
     if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder: give a virtual environment or a folder of packages")
+        raise UsageError(f"{folder} is not a folder: give a virtual environment or a folder of packages")
     version = sysconfig.get_python_version()
     if (folder / "pyvenv.cfg").exists():
         site = folder / "lib" / f"python{version}" / "site-packages"
@@ -146,7 +146,7 @@ def from_file(config: Config, file: str | Path) -> Packages:
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise UsageError(f"{file} can't be read ({error}): give a requirements file") from None
     if len(text) > MAX_REQUIREMENTS_CHARS or "\x00" in text:
-        raise UsageError(f"{file} is no requirements file: give one package in each line")
+        raise UsageError(f"{file} is not a requirements file: give one package in each line")
     return Packages(requirements=text, versions=read_versions(install(config, text)))
 
 
@@ -156,12 +156,12 @@ def usual(config: Config) -> Packages | None:
     try:
         return Packages(requirements=text, versions=read_versions(install(config, text)))
     except UsageError as error:
-        log.warning("boxes have the standard library alone: %s", error)
+        log.warning("boxes have only the standard library: %s", error)
         return None
 
 
 def on_this_host(config: Config, packages: Packages | None) -> Path | None:
-    """The folder with a job's packages on this host; None for a job without. Raises UsageError."""
+    """The folder with a job's packages on this host; None for a job without packages. Raises UsageError."""
     if packages is None:
         return None
     if packages.folder is None:

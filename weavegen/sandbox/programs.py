@@ -1,9 +1,9 @@
-"""Keeps the programs that verify an agent's work apart from what the agent has changed. Standard library alone.
+"""Separates the programs that verify an agent's work from the agent's changes. Uses only the standard library.
 
 The verifier of a Harbor task is a script that runs programs of the image over the agent's files, and an agent may be
 root of its box: it could replace bash or pytest. So the verifier's root file system has the image's own files in all
-folders of programs, with the agent's new files below them; and of the new files those are hidden that would run without
-being asked for, such as *.pth, or in place of a program or module of the image. docs/harbor.md says what remains.
+folders of programs, with the agent's new files below them. New files are hidden if they would run without being asked
+for, such as *.pth, or in place of a program or module of the image. docs/harbor.md describes the remaining risk.
 
 Run as a script in a user namespace (userns.py), where it finds the layers of the image, the agent's changes, and an
 empty folder for the layer that hides and restores. Prints a Guarded as JSON.
@@ -29,13 +29,13 @@ else:
     import userns
 
 SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
-"""Folders of programs and libraries. The folders in the image's PATH are others."""
+"""Folders of programs and libraries, in addition to the folders in the image's PATH."""
 LOADED = re.compile(
     r"etc/(ld\.so\.[^/]*|ld\.so\.conf\.d/.*|nsswitch\.conf|profile|profile\.d/.*|bash\.bashrc|environment|zsh/.*"
     r"|python[\d.]*/.*|alternatives/.*|pam\.d/.*|security/.*)\Z"
     r"|(\.?pytest\.(ini|toml)|tox\.ini|setup\.cfg|pyproject\.toml|conftest\.py|setup\.py)\Z"
 )
-"""Other files that programs read when they start, relative to the root: they are those of the image."""
+"""Other files that programs read when they start, relative to the root. The verifier gets the image's versions."""
 HOOKS = re.compile(
     r".*\.(pth|egg-link)\Z|(sitecustomize|usercustomize|conftest)\.py\Z|glibc-hwcaps\Z|python3\d+\.zip\Z"
 )
@@ -46,12 +46,12 @@ RUNNERS = sys.stdlib_module_names | {
     "pytest", "_pytest", "pluggy", "py", "iniconfig", "packaging", "exceptiongroup", "tomli", "pygments", "attr",
     "sitecustomize", "usercustomize",
 }  # fmt: skip
-"""Modules that run tests, and which these import: `python -m pytest` finds them in its working folder first. Not all
-modules of the image, so that the agent's own, such as utils.py, stay."""
+"""Modules that run tests, and modules that these import: `python -m pytest` looks in its working folder first. Other
+modules of the image are not listed, so that the agent's own, such as utils.py, stay."""
 MODULES = (".py", ".pyc", ".so")
 MAX_SHOWN = 20
 MAX_ENTRY_POINTS = 2**20  # bytes of a file of entry points
-SECONDS = 600  # for all files of an agent
+SECONDS = 600  # time limit for all files of an agent
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Guarded:
     programs: tuple[str, ...]
     """Folders in which the image's files have priority (userns.command)."""
     changed: tuple[str, ...]
-    """Files of the agent that are hidden or are those of the image again; the first ones."""
+    """The first few files of the agent that were hidden or replaced by the image's."""
 
 
 def guard(layers: Path, names: str, agent: Path, folder: Path, path: str, workdir: str) -> Guarded:
@@ -92,7 +92,7 @@ class Guard:
         self.modules = RUNNERS | {module_name(name) for name in self.find_modules()}
 
     def image(self, name: str) -> Path | None:
-        """The file of the image with this name: that of the newest layer that has one, or has removed it."""
+        """The image's file with this name, from the newest layer that has it; None if a newer layer removed it."""
         for layer in self.layers:
             place = layer / name
             with contextlib.suppress(OSError):
@@ -107,7 +107,7 @@ class Guard:
                 yield from os.listdir(layer / folder)
 
     def find_programs(self) -> list[str]:
-        """The folders of programs, none in another, and links at the top to such folders restored."""
+        """The folders of programs, none inside another. Restores the image's links to such folders."""
         found: list[str] = []
         for name in (*SYSTEM, *(os.path.dirname(entry) or entry for entry in self.path)):
             place = self.image(name)
@@ -142,7 +142,7 @@ class Guard:
                     folders.remove(name)
 
     def check(self, path: str, place: Path) -> bool:
-        """Hide or restore a file of the agent, where that is to be. Returns whether it stays as it is."""
+        """Hide a file of the agent, or restore the image's, if necessary. Returns whether it stays as it is."""
         try:
             status, original = place.lstat(), self.image(path)
         except OSError:  # the path is too long for programs too
@@ -153,7 +153,7 @@ class Guard:
         loaded = loaded or (is_link and f"{self.workdir}/".startswith(f"{path}/"))
         if original is not None and (in_programs or loaded):
             if is_folder and original.is_dir() and not original.is_symlink():
-                return True  # merged: what is in it is looked at by itself
+                return True  # merged: its contents are checked one by one
             self.note(path)
             if not in_programs:  # there, the image's files come first anyway
                 self.restore(path)
@@ -173,7 +173,7 @@ class Guard:
         if in_programs and above == "__pycache__":
             return True
         if stat.S_ISLNK(status.st_mode) and (name == "__pycache__" or PACKAGES.match(name)):
-            return True  # what it leads to is not known by its name
+            return True  # its name does not tell what it leads to
         if PACKAGES.match(above) and (module_name(name) in self.modules):
             return True
         if is_module(place) and (in_programs or folder == self.workdir):
@@ -194,7 +194,7 @@ class Guard:
             self.make_folder(parent, self.image(parent) or self.agent / parent)
 
     def make_folder(self, path: str, like: Path) -> None:
-        """Make a folder of the layer, and those above it, as they are in the image or with the agent."""
+        """Make a folder in the layer, and its parents, with the owners and modes that `like` and its parents have."""
         self.make_parents(path)
         place = self.folder / path
         if not place.is_dir():
@@ -236,12 +236,12 @@ def is_module(place: Path) -> bool:
 
 
 def module_name(name: str) -> str:
-    """The module that a file or folder is, as far as the names say it."""
+    """The name of the module in a file or folder, judged by the file's name alone."""
     return name.partition(".")[0]
 
 
 def may_lead_to_modules(place: str, name: str) -> bool:
-    """Whether a folder of programs is looked into for modules: lib/python3.11/site-packages and the like."""
+    """Whether a folder of programs is searched for modules: lib/python3.11/site-packages and the like."""
     return name.startswith(("python", "lib", "local", "x86_64", "aarch64", "venv", "env", "site-", "dist-")) or (
         os.path.basename(place) in ("opt", "envs")
     )

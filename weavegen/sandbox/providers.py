@@ -37,15 +37,15 @@ class Limits:
     address_space: int = 4 * 2**30
     """Bytes of address space per process. A request for more fails."""
     most_address_space: int = 128 * 2**30
-    """What a process may raise that to: Chromium reserves 105 GiB that it never uses."""
+    """What a process may raise its `address_space` to: Chromium reserves 105 GiB that it never uses."""
     processes: int = 128
     """Processes and threads together. A request for more fails."""
     cpu: float = 900.0
     """Seconds of processor time that may be used at once; refilled at `cpu_share`. Above it the box is killed."""
     cpu_share: float = 0.5
-    """Processor seconds per second that may be used for ever."""
+    """Processor seconds per second that may be used indefinitely."""
     cores: float = 2.0
-    """Processors at a time, where control groups are available."""
+    """Processors at a time, if control groups are available."""
     file_size: int = 256 * 2**20
     """Bytes of one file."""
     files: int = 512
@@ -53,9 +53,9 @@ class Limits:
     disk: int = 256 * 2**20
     """Bytes each in /app, /tmp, /dev/shm and NetHack's folder, which are in memory. Writing more fails."""
     sockets: int = 256
-    """Open sockets in a network of its own. Above it the box is killed."""
+    """Open sockets of a box with its own network. Above it the box is killed."""
     inodes: int = 100_000
-    """Files and folders there, together. Above it the box is killed."""
+    """Files and folders in all folders of `disk` together. Above it the box is killed."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Layout:
     packages: str | None = None
     """The folder with the packages that blocks may import."""
     files: str | None = None
-    """The folder with the files that the workspace begins with."""
+    """The folder with the initial files of the workspace."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Box:
     limits: Limits
     command: tuple[str, ...] = ()
     environ: dict[str, str] = field(default_factory=dict)
-    """All environment variables besides PATH, HOME and LANG."""
+    """All environment variables other than PATH, HOME and LANG."""
     folders: dict[str, Path] = field(default_factory=dict)
     """Folders to mount read-only in the workspace, by the name there."""
     descriptors: tuple[int, ...] = ()
@@ -244,8 +244,8 @@ def provider(name: str) -> Sandbox:
 def start_main(sandbox: Sandbox, module: str, spec: dict[str, Any], box: Box, first: str = REAP) -> Handle:
     """Start a box whose command is `main` of a module of weavegen/box, which reads `spec` and the box's paths.
 
-    They are in a file without a name: in the box, any process could read a command line. `first` runs before the
-    module is imported: as a rule process 1 remains behind, and `main` runs in its child.
+    They are passed in an unnamed file, because any process in the box could read a command line. `first` runs before
+    the module is imported; by default, process 1 stays to reap orphans, and `main` runs in its child.
     """
     layout = sandbox.layout(box)
     with tempfile.TemporaryFile("w+") as file:

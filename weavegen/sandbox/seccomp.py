@@ -38,7 +38,7 @@ INJECTIONS = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX: they simulate input on a
 FCNTL, SIGNALS = (72, 25), (1024, 1026)
 """F_SETLEASE and F_NOTIFY report and delay what others do with a file or folder, in other boxes and on the host."""
 SETSOCKOPT, SOL_SOCKET, BUFFER_SIZES = (54, 208), 1, (7, 8)
-"""SO_SNDBUF and SO_RCVBUF are only hints. They do nothing, so that a socket holds what the default allows."""
+"""SO_SNDBUF and SO_RCVBUF are only hints. Setting them has no effect, so every socket has the default buffer sizes."""
 AT_LEAST, ANY_BIT = 0x35, 0x45
 """BPF_JMP | BPF_JGE | BPF_K and BPF_JMP | BPF_JSET | BPF_K, from linux/bpf_common.h."""
 ARGUMENTS_OFFSET = 16

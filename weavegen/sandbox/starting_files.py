@@ -1,7 +1,7 @@
-"""The files with which /app begins: packed when a job is enqueued, unpacked once on each execute host.
+"""The initial files of /app: packed when a job is enqueued, unpacked once on each execute host.
 
-Boxes mount them read-only at `Layout.files`, and copy them to /app before anything is executed. The project's own
-folders `bootstraps` and `tools` are under them: a file of the job has priority over one of the same name.
+Boxes mount them read-only at `Layout.files`, and copy them to /app before anything is executed. They are laid over the
+project's own folders `bootstraps` and `tools`: a file of the job has priority over one of the same name.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ def unpacked(config: Config, digest: str, load: Callable[[], bytes]) -> Path:
 
 
 def unpack(archive: bytes, folder: Path) -> None:
-    """Write the files of an archive into a new folder, over the project's own ones."""
+    """Write the files of an archive into a new folder, on top of the project's own files."""
     folder.mkdir()
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
         names = {entry.name.partition("/")[0] for entry in opened}

@@ -24,8 +24,8 @@ def end(handle: Handle) -> None:
 def stopped(handle: Handle) -> Iterator[bool]:
     """Stop the processes of a box while the body runs. Yields whether all have stopped in time.
 
-    A process that handles SIGCONT is left alone: an editor would draw its screen anew. A process can also arrange
-    that a timer lets it go on. So nothing may depend on this but that honest programs do not change files meanwhile.
+    A process that handles SIGCONT is left alone: an editor would redraw its screen. A process can also set a timer
+    that resumes it. So callers may rely on this only to keep honest programs from changing files meanwhile.
     """
     suspended: set[psutil.Process] = set()
     deadline = time.monotonic() + 10.0

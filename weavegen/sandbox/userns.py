@@ -1,8 +1,8 @@
 """Runs a command as root of a user namespace with 65,536 ids, which is what the files of images need.
 
 The host's root gives the namespace ids that nobody else has; an ordinary user gives those of /etc/subuid, by newuidmap.
-A process of its own runs `launch`, because a worker has threads and can't enter a namespace. Every box with an image
-waits for that process: what it does not need is imported where it is used.
+A separate process runs `launch`, because a worker has threads and can't enter a namespace. Every box with an image
+waits for that process, so modules that it does not need are imported only where they are used.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ctypes
 import os
 import sys
 
-TYPE_CHECKING = False  # the name that type checkers know, without the module
+TYPE_CHECKING = False  # the name that type checkers know, without importing typing
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
@@ -37,8 +37,8 @@ def command(
 
     `folders`: what it finds in STAGE, by name. `layers`: with the folders `layers` and `changes`, an overlay of these
     layers (`lowerdir` of mount(8), relative to `layers`) is at STAGE/root; changes go to `changes/upper`. `programs`:
-    folders of the overlay in which the layers of the image are above those of further folders. `limits`: names of
-    RLIMIT_*, of the user in this namespace alone.
+    folders of the overlay in which the layers of the image are above those of further folders. `limits`: values of
+    RLIMIT_* by name, which count the user in this namespace only.
     """
     import shutil
 
@@ -63,7 +63,7 @@ def unavailable() -> str | None:
     for file in ("/etc/subuid", "/etc/subgid"):
         if subordinate_ids(file, user) is None:
             advice = f"usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {user}"
-            return f"{file} gives {user} no {IDS:,} ids: run `{advice}` as root"
+            return f"{file} does not give {user} {IDS:,} ids: run `{advice}` as root"
     return None
 
 
@@ -79,7 +79,7 @@ def subordinate_ids(file: str, user: str) -> int | None:
 
 
 def owner(identity: int) -> int:
-    """The id of the host that an id in the namespaces of root stands for; -1, which changes nothing, for others."""
+    """The host's id for an id in the namespaces that root makes; -1, which chown ignores, for other users."""
     return FIRST_ID + identity if os.getuid() == 0 else -1
 
 
@@ -96,11 +96,11 @@ def launch(
 
     begin(folders)
     if layers is not None:
-        os.chdir(f"{STAGE}/layers")  # the options of a mount have room for one page
+        os.chdir(f"{STAGE}/layers")  # the options of a mount must fit into one page
         names = layers.split(":")
         mount_overlay("", names)
-        names.sort(key=lambda name: name.startswith(f"{STAGE}/agent"))  # the image's first; it keeps their order
-        for folder in programs:  # where an agent put a link in place of a folder, it would lead out of the layer
+        names.sort(key=lambda name: name.startswith(f"{STAGE}/agent"))  # the image's first; the sort is stable
+        for folder in programs:  # skips links that an agent put in place of a folder: they lead out of the layer
             own = [name for name in names if os.path.realpath(name + folder) == os.path.realpath(name) + folder]
             if found := [name + folder for name in own if os.path.isdir(name + folder)]:
                 mount_overlay(folder, found)
@@ -112,7 +112,7 @@ def launch(
 
 def begin(folders: Mapping[str, str]) -> None:
     """Enter the namespaces, as their root, with these folders below STAGE."""
-    if os.getuid() == 0:  # root reads the folders whatever is above them, and its namespace may not
+    if os.getuid() == 0:  # root can read folders below closed ones, and its namespace may not
         call("unshare", CLONE_NEWNS)
         stage(folders)
         enter(CLONE_NEWUSER)

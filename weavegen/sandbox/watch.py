@@ -28,11 +28,11 @@ INTERVAL_SECONDS = 1.0
 PAUSE_FACTOR = 10  # the pause is at least this many times the processor time of the last check
 MAX_INTERVAL_SECONDS = 10.0  # maximum pause
 FEW_SOCKETS = 8
-"""Up to this number, the buffers of a box's sockets are not looked at: that takes 2 ms of processor time a box."""
+"""Up to this number, the buffers of a box's sockets are not read: that takes 2 ms of processor time per box."""
 CLOCK_TICK = os.sysconf("SC_CLK_TCK")
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 MAX_DESCRIPTORS = 50_000
-"""Open files of a box with an image, in all its processes."""
+"""Maximum open files of all processes of a box with an image."""
 MAX_PATH_BYTES = 4096  # PATH_MAX of Linux, with the NUL at the end
 
 
@@ -43,7 +43,7 @@ class BoxState:
     handle: Handle
     limits: Limits
     changes: str = ""
-    """The folder on the host's disk with what a box with an image has changed."""
+    """The folder on the host's disk with the changes that a box has made to its image."""
 
     @classmethod
     def read(cls, path: Path) -> "BoxState | None":
@@ -165,8 +165,8 @@ def memory_reason(limits: Limits) -> str:
 def kill_reason(path: Path, state: BoxState | None) -> str | None:
     """Return why a box was killed, if it exceeded a limit, and record it. `path`: the file of its state.
 
-    The watch has recorded a reason of its own before. That the kernel killed the box for its memory, only the control
-    groups know, as long as they are there.
+    The watch records its own reasons when it kills a box. Only the control groups tell, as long as they exist, that the
+    kernel killed the box for its memory.
     """
     why = path.with_suffix(".why")
     if state is not None and not why.exists() and groups.killed_for_memory(state.handle.groups):
@@ -286,7 +286,7 @@ def files(handle: Handle) -> tuple[int, int]:
 def disk_usage(folder: str, limits: Limits) -> tuple[int, int]:
     """Bytes on the disk of the files in a folder, and how many files and folders, counted until one is over its limit.
 
-    What has too long a path to be looked at counts as more than allowed.
+    A path that is too long to be read counts as more than allowed.
     """
     used, entries, waiting = 0, 0, [os.fsencode(folder)]
     while waiting and used <= limits.disk and entries <= limits.inodes:
@@ -307,7 +307,7 @@ def disk_usage(folder: str, limits: Limits) -> tuple[int, int]:
 def deleted_bytes(handle: Handle, members: list[Process], limits: Limits) -> int:
     """Bytes on the disk of deleted files that a process of a box with an image still has open.
 
-    More descriptors than can be looked at in time count as more than allowed.
+    More than MAX_DESCRIPTORS open files count as more than allowed, because reading them would take too long.
     """
     held: dict[int, int] = {}
     descriptors: list[str] = []
@@ -327,8 +327,8 @@ def deleted_bytes(handle: Handle, members: list[Process], limits: Limits) -> int
 
 
 def sockets(handle: Handle) -> int:
-    """Return how many sockets are open in a box, those included that are on their way in messages; 0 if the box shares
-    the host's network."""
+    """Return how many sockets are open in a box, including those in transit in messages; 0 if the box shares the host's
+    network."""
     with contextlib.suppress(OSError, ValueError):
         if not os.path.samestat(os.stat(f"/proc/{handle.pid}/ns/net"), os.stat("/proc/self/ns/net")):
             with open(f"/proc/{handle.pid}/net/sockstat") as file:

@@ -71,9 +71,9 @@ def positive_idf_weights(frequencies: Mapping[str, int], size: int) -> dict[str,
 class Okapi(BM25Okapi):  # type: ignore[misc]
     """rank-bm25's scorer for some texts of a larger collection, with the statistics of the whole collection.
 
-    BM25Okapi itself would compute the statistics from a list of all texts. `counts`: for each text, how often at
-    least the query's words occur in it. `lengths`: in words. `get_scores(words)` gives float64 scores in the order
-    of the texts.
+    BM25Okapi itself would compute the statistics from a list of all texts. `counts`: for each text, how often words
+    occur in it, at least those of the query. `lengths`: in words. `get_scores(words)` gives float64 scores in the
+    order of the texts.
     """
 
     def __init__(

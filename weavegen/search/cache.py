@@ -10,7 +10,7 @@ from weavegen.database import Database
 MAX_BYTES = 192 << 20
 """Size of the cache of one database. Without the words, the index of 1,000,000 blocks takes about 40 MB."""
 ENTRY_BYTES = 100
-"""Bytes that an entry is counted with in addition to its value."""
+"""Bytes counted for each entry in addition to its value."""
 K = TypeVar("K", bound=Hashable)
 
 
@@ -24,7 +24,7 @@ class Cache:
         self._lock = threading.Lock()
 
     def get(self, keys: Iterable[K]) -> dict[K, Any]:
-        """The entries under those of the keys that are cached."""
+        """The cached entries for these keys."""
         values = {}
         with self._lock:
             for key in keys:

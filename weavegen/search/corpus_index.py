@@ -30,13 +30,13 @@ MAX_QUEUED = 2048
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """The filter for an agent with memory: its own blocks behind the window, and good blocks of other traces."""
+    """The filter for an agent with memory: its own blocks before the window, and good blocks of other traces."""
 
     trace_id: int
     before: int
     """Blocks of the own trace below this index have left the window."""
     score: float
-    """Least raw score of blocks of other traces. They are also legal Python and did not fail."""
+    """Minimum raw score of blocks of other traces. They are also legal Python and did not fail."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ def search(conn: Connection, query: Query, scope: Scope, *, least_score: float, 
 
 
 def existing(conn: Connection, hits: Sequence[Hit], *, lock: bool = False) -> list[Hit]:
-    """The hits whose texts traces have not dropped meanwhile. With `lock` they don't until the transaction ends."""
+    """The hits whose texts still exist. With `lock`, traces can't drop them until the transaction ends."""
     query = sql.load("search/existing", lock="for key share" if lock else "")
     found = set(conn.execute(query, {"ids": [hit.id for hit in hits if not hit.example]}).scalars())
     return [hit for hit in hits if hit.example or hit.id in found]
@@ -107,7 +107,7 @@ class Corpus:
         self._conn, self._cache = conn, cache_of(conn.database)
         self._query, self._words = query, sorted({*query.words, *query.unwanted})
         self._counts: list[Counter[str]] = []
-        """Of all texts that were read as text."""
+        """Word counts of the texts that were read as text."""
 
     def segments(self, scope: Scope) -> list[Segment]:
         """The segments that have texts in a scope: the examples, then the blocks, the oldest first."""
@@ -127,7 +127,7 @@ class Corpus:
         return segments
 
     def _stored(self, segments: Sequence[Segment], scope: Scope) -> list[Segment]:
-        """Those of the stored segments that have texts in a scope, with what the query needs of them."""
+        """The stored segments that have texts in a scope, with the data that the query needs."""
         self.read_columns(segments, ["lengths", *sorted(scope.columns)])
         for segment in segments:
             segment.in_scope = scope.in_scope(segment.columns)

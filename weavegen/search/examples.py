@@ -20,7 +20,7 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read(path: Path) -> list[tuple[BlockType, Example]]:
-    """The examples of a .toml file, or of all such files of a folder. Raises UsageError where one is not legal."""
+    """The examples of a .toml file, or of all such files of a folder. Raises UsageError if one is not legal."""
     paths = sorted(path.glob("*.toml")) if path.is_dir() else [path]
     examples: list[tuple[BlockType, Example]] = []
     for file in paths:
@@ -37,11 +37,11 @@ def read(path: Path) -> list[tuple[BlockType, Example]]:
 
 
 def checked(file: Path, type: BlockType, example: Example) -> Example:
-    """The example with its body as a trace would hold it. Raises UsageError where linting finds a fault in it."""
+    """The example with its body as a trace would hold it. Raises UsageError if linting finds a fault."""
     body = normalise_body(type, example.body)
     if type in PROSE or type in (BlockType.ACTION, BlockType.EVALUATION, BlockType.OBSERVATION_INFERENCE):
         verdict = lint(type, body)
         if not verdict.compiles or verdict.penalties.total() > 0 or verdict.rewritten != body:
             fault = verdict.error or f"it costs {verdict.penalties.total():g} in penalties, or is rewritten"
-            raise UsageError(f"{file}: the example {example.description!r} is no good {type} block: {fault}")
+            raise UsageError(f"{file}: the example {example.description!r} is not a good {type} block: {fault}")
     return msgspec.structs.replace(example, body=body)

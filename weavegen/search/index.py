@@ -24,7 +24,7 @@ from weavegen.search.postings import Marks, Posting
 from weavegen.trace.query import Query, words
 
 MIN_CANDIDATES = 100
-"""How many texts rank-bm25 scores at least."""
+"""Minimum number of texts that rank-bm25 scores."""
 FLOAT32_ERROR = 1e-4
 """Bound of the relative error of a float32 score."""
 
@@ -38,7 +38,7 @@ class Segment:
 
     size: int
     columns: Columns
-    """`lengths` always. `ids` where hits are made of it, `types` where the query names a type."""
+    """Always has `lengths`; `ids` if hits are made from it, `types` if the query names a type."""
     postings: dict[str, Posting]
     """The query's words that occur in the segment."""
     example: bool = False
@@ -96,7 +96,7 @@ def search(
     top_k: int,
     newest_first: bool = True,
 ) -> list[Match]:
-    """The best texts, not sorted: at least `top_k` if there are so many, with exact scores from `least_score` on.
+    """The best texts, not sorted: at least `top_k` if that many match, with exact scores of at least `least_score`.
 
     Each match holds one of the query's words. `newest_first` says which candidates of equal scores are kept: those
     of later segments and positions, or those of earlier ones.
@@ -200,7 +200,7 @@ def exact_matches(chosen: Candidates, query: Query, idf: Mapping[str, float], av
 
 
 def hits_of(matches: Sequence[Match]) -> list[Hit]:
-    """Blocks and examples as hits, best first. Of equal scores, blocks come first, the newest before."""
+    """Blocks and examples as hits, best first. For equal scores, blocks come before examples, newer before older."""
     hits = [
         Hit(id=int(segment.columns["ids"][position]), example=segment.example, score=score)
         for segment, position, score in matches
@@ -209,7 +209,7 @@ def hits_of(matches: Sequence[Match]) -> list[Hit]:
 
 
 def rank_segment(segment: Segment, query: str, top_k: int) -> list[tuple[int, float]]:
-    """(position, score) of the best texts of one segment, best first, of equal scores the first text first.
+    """(position, score) of the best texts of one segment, best first; for equal scores, in order of position.
 
     `query` is plain words. Each word has a positive weight: see `positive_idf_weights`.
     """

@@ -155,7 +155,7 @@ def merged_postings(conn: Connection, offsets: dict[int, tuple[int, int]], size:
 
 
 def rebuild(conn: Connection, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
-    """Make the index anew from all blocks, in one transaction. Queries use the old index until it commits.
+    """Rebuild the index from all blocks, in one transaction. Queries use the old index until it commits.
 
     Calls `progress` with the number of indexed blocks and of all blocks. Returns the number of all blocks. Blocks
     that were dropped since the old index was made leave the statistics.
@@ -178,6 +178,6 @@ def rebuild(conn: Connection, progress: Callable[[int, int], None] = lambda done
     # These statements lock rows of the queue: a transaction that drops such a block waits. So they come last.
     sql.run(conn, "search/unqueue", done=done)
     sql.run(conn, "search/queue_rest", done=done)
-    # Once more, with the time of now: queries have read the old segments until here.
+    # Again, with the current time: queries could read the old segments until now.
     sql.run(conn, "search/retire", segments=old)
     return total

@@ -1,6 +1,6 @@
 """Search in the past of one trace and the examples (WEAVE section 7).
 
-A trace may have ten thousand blocks behind its window. They are indexed in segments, so that a query need not read
+A trace may have ten thousand blocks before its window. They are indexed in segments, so that a query need not read
 all of them: it reads the rows of `postings` for its own words, and the text of the blocks that are in no segment
 yet (fewer than fill one) and of the examples.
 

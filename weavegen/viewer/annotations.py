@@ -1,4 +1,4 @@
-"""Annotations by people: their forms, and the queue of what is most worth a look."""
+"""Annotations by people: their forms, and the queue of blocks that are most worth reviewing."""
 
 import time
 from typing import Any
@@ -40,7 +40,7 @@ class Annotations:
         return None if self.writer is None else annotator(request)
 
     async def post(self, request: Request) -> Response:
-        """Saves an annotation, and shows what is annotated. With ?part=1 gives only the annotations of it, as HTML."""
+        """Saves an annotation, and shows the annotated item. ?part=1: returns only the item's annotations, as HTML."""
         values = await form(request, MAX_FORM_CHARS)
         numbers = {name: whole_number(values[name]) for name in ("trace", "index", "candidate") if name in values}
         if "trace" not in numbers:
@@ -54,9 +54,9 @@ class Annotations:
         return RedirectResponse(f"/traces/{place.trace}{block}{rest}", 303)
 
     def save(self, place: annotations.Place, author: str, values: dict[str, str]) -> list[dict[str, Any]]:
-        """Save an annotation. Returns all of the same thing. Raises UsageError."""
+        """Save an annotation. Returns all annotations of the same item. Raises UsageError."""
         if self.writer is None:
-            raise UsageError("this viewer is read-only: open one on the machine of the installation")
+            raise UsageError("this viewer is read-only: open a viewer on the machine of the installation")
         texts = {name: values.get(name, "").replace("\x00", "").strip() for name in ("verdict", "labels", "note")}
         labels = [label.strip() for label in texts.pop("labels").split(",")]
         with self.writer.begin() as conn:
@@ -64,7 +64,7 @@ class Annotations:
             return traces.rows(conn, "annotations_about", **about)
 
     async def name(self, request: Request) -> Response:
-        """Keeps the name of who annotates in a cookie of the browser."""
+        """Keeps the annotator's name in a cookie of the browser."""
         values = await form(request, MAX_FORM_CHARS)
         name = config.person(values.get("name", "").strip(), "the name")
         response = RedirectResponse("/review", 303)
@@ -72,7 +72,7 @@ class Annotations:
         return response
 
     def review(self, request: Request) -> Response:
-        """Blocks of a job that are most worth a look, those first that the person has not annotated."""
+        """Blocks of a job that are most worth reviewing. Those that the person has not annotated come first."""
         job_id, number = query_number(request, "job"), query_number(request, "page") or 0
         me, since = annotator(request), query_number(request, "since") or int(1000 * time.time())
         with self.reader.connect() as conn:

@@ -33,8 +33,8 @@ from weavegen.viewer.responses import page
 from weavegen.viewer.tool_requests import ToolRequests
 
 MAX_CONNECTIONS = 8
-"""Of the reader. Further requests wait for a connection."""
-REFUSED = "The database refused the query: {}. Has it this version's schema? `weavegen up` brings it there."
+"""Connections of the reader. Further requests wait for one."""
+REFUSED = "The database refused the query: {}. Does it have this version's schema? `weavegen up` updates it."
 
 
 class RowConvertor(StringConvertor):
@@ -83,7 +83,7 @@ def make_app(reader: Database, writer: Database | None, hosts: frozenset[str] | 
 def routes(
     pages: Pages, compare: Compare, events: Events, chat: Chat, requests: ToolRequests, annotations: Annotations
 ) -> list[Route | Mount]:
-    """What is at which address."""
+    """The pages by address."""
     trace = "/traces/{trace:row}"
     get: dict[str, Callable[..., Any]] = {
         "/": pages.jobs,
@@ -140,7 +140,7 @@ async def problem_page(
 
 
 class Server(HttpServer):
-    """Ends event streams at shutdown, which open pages would delay. Browsers reconnect by themselves."""
+    """Ends event streams at shutdown, because open pages would delay it. Browsers reconnect by themselves."""
 
     def __init__(self, viewer: Starlette) -> None:
         self.viewer = viewer

@@ -20,7 +20,7 @@ class Candidate:
     """Number of the tick's run."""
     round: int
     depth: int | None
-    """Of a node of a search tree. None for a whole candidate."""
+    """Depth of a node in its search tree. None for a whole candidate."""
     parent: int | None
     position: int
     text: str
@@ -62,7 +62,7 @@ class Candidate:
 
     @property
     def half_written(self) -> bool:
-        """Whether it is a node that ends where its tokens did, so that others continue it."""
+        """Whether it is a node that reached its token limit, so that other nodes continue it."""
         return self.linted.get("viable") is not None
 
     @property
@@ -81,7 +81,7 @@ class Candidate:
 
     @property
     def achieved(self) -> float:
-        """How far it came when it was tried."""
+        """How far it got when it was tried."""
         checks = [one["value"] is True for one in self.trial.get("evaluations", ()) if one["scope"] == "task"]
         return achieved(self.trial.get("ran"), checks)
 
@@ -129,7 +129,7 @@ def verdict(members: list[Candidate], chosen: Candidate | None, is_tree: bool) -
     if chosen is None:
         return "The block is not recorded yet"
     if chosen in members:
-        among = ", among those that came furthest when they were tried" if any(one.trial for one in members) else ""
+        among = ", among those that got furthest when they were tried" if any(one.trial for one in members) else ""
         how = f"The block was drawn from this round by softmax of the scores{among}"
         return how if members[1:] else "The only candidate"
     if members[0].run < chosen.run:
@@ -185,7 +185,7 @@ def _how_it_lost(candidate: Candidate, chosen: Candidate | None) -> str:
     if candidate.round < chosen.round or chosen.depth is not None:
         return "no candidate of its round was good enough"
     if candidate.achieved < chosen.achieved:
-        return "another one came further when it was tried"
+        return "another one got further when it was tried"
     if candidate.share is None or chosen.share is None:
         return ""
     beaten = "scored higher than the block, but was " if candidate.share > chosen.share else ""

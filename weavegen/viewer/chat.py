@@ -20,7 +20,7 @@ class Chat:
 
     def __init__(self, reader: Database, writer: Database | None) -> None:
         self.reader, self.writer = reader, writer
-        """`writer`: None closes the chat box."""
+        """`writer`: None disables the chat box."""
 
     def page(self, request: Request) -> Response:
         """The messages of a channel, and the box to write one."""

@@ -85,7 +85,7 @@ def blocks(conn: Connection, trace: Row, ticks: list[Row]) -> dict[int, list[Row
     end = ticks[-1]["next_block"]
     by_tick: dict[int, list[Row]] = {}
     for block in traces.blocks(conn, trace["id"], ticks[0]["first_block"], trace["blocks"] if end is None else end):
-        # By place: after a subagent's ticks the calling one goes on with its own number.
+        # By position: after a subagent's ticks, the calling tick continues under its own number.
         number = max(tick["number"] for tick in ticks if tick["first_block"] <= block["index"])
         by_tick.setdefault(number, []).append(block)
     return by_tick

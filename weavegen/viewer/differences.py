@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 MAX_COMPARED_CHARS = 20_000
-"""Of each text. The rest is not compared."""
+"""Compared characters of each text. The rest is not compared."""
 MAX_COMPARED_WORDS = 3_000
-"""Of changed lines: words, spaces and punctuation. More are shown as whole lines."""
+"""Words, spaces and punctuation marks that are compared in changed lines. With more, whole lines are shown."""
 MIN_SHARED = 0.5
 """Share of common characters from which changed lines are compared by words. With less, the words of both texts
 would alternate and be hard to read."""

@@ -16,7 +16,7 @@ COLUMNS = (
     "number", "bootstrap", "status", "result", "ticks", "blocks", "bytes", "tokens", "reward", "errors", "backtracks",
     "candidates_per_block", "seconds",
 )  # fmt: skip
-"""What the table can be ordered by; after a minus, from the highest to the lowest."""
+"""Columns by which the table can be sorted; with a minus before the name, from the highest to the lowest."""
 PER_PAGE = 100
 
 Asked = dict[str, str]

@@ -26,7 +26,7 @@ from weavegen.viewer.rendering import templates
 from weavegen.viewer.responses import NO_STORE, path_number, query_number, whole_number
 
 POLL_SECONDS = 0.4
-"""Between two queries for a trace or a channel."""
+"""Time between queries for a trace or a channel."""
 JOBS_POLL_SECONDS = 1.0
 KEEPALIVE_SECONDS = 15.0
 """Silence after which a comment is sent, so that proxies keep the connection."""

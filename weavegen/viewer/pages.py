@@ -29,7 +29,7 @@ QUERY_SECONDS = 20.0
 """Time limit of a query."""
 MAX_HITS = 30
 MAX_BLOCKS = 200
-"""Blocks in one response at most."""
+"""Maximum number of blocks in a response."""
 
 
 class Pages:
@@ -148,7 +148,7 @@ class Pages:
         return RedirectResponse(f"/traces/{row.trace_id}/blocks/{row.block_index}/candidates#c{number}", 303)
 
     def part(self, request: Request) -> Response:
-        """The ticks, the problem map or the history of a trace, as the path ends."""
+        """The ticks, the problem map or the history of a trace, depending on the end of the path."""
         name = request.url.path.rpartition("/")[2]
         with self.trace_of(request) as (conn, trace):
             return page(f"{name}.html", trace=trace, rows=PARTS[name](conn, trace["id"]))

@@ -112,7 +112,7 @@ def svg(
 
 
 def bars(title: str, x_label: str, rows: Sequence[Bar], inline: bool = False) -> Markup:
-    """Horizontal bars, each with its name before it and its amount behind it.
+    """Horizontal bars, each with its name before it and its amount after it.
 
     Raises ValueError if there are no bars, or an amount is negative or not finite.
     """

@@ -127,7 +127,7 @@ def cost(sums: Row, prompts: Row, gpus: int) -> Row:
 
 
 def effective(values: Row) -> Row | None:
-    """All settings of these with their defaults. None if another version wrote them and this one can't read them."""
+    """All settings, with defaults for those not in `values`. None if this version can't read another version's."""
     try:
         return dict(msgspec.to_builtins(settings.settings(values)))
     except UsageError:

@@ -1,4 +1,4 @@
-"""Numbers out of addresses, and HTTP responses."""
+"""Numbers from addresses, and HTTP responses."""
 
 from typing import Any
 from urllib.parse import parse_qsl
@@ -12,7 +12,7 @@ from weavegen.viewer.rendering import templates
 NO_STORE = {"cache-control": "no-store"}
 """The database changes all the time."""
 MAX_DIGITS = 15
-"""Of a number in an address. The database can multiply such a number by the rows of a page."""
+"""Maximum digits of a number in an address. The database can multiply such a number by the rows of a page."""
 
 
 def page(template: str, status: int = 200, /, **values: Any) -> Response:
@@ -33,7 +33,7 @@ def query_number(request: Request, name: str) -> int | None:
 
 
 def whole_number(text: str) -> int:
-    """The number of a row. Raises UsageError if the text is no number, or no row can have it."""
+    """The number of a row. Raises UsageError if the text is not a number, or no row can have it."""
     if not (text.isascii() and text.isdigit()):
         raise UsageError(f"{text!r:.40} is not a number")
     digits = text.lstrip("0") or "0"
@@ -53,5 +53,5 @@ async def form(request: Request, most: int) -> dict[str, str]:
 
 
 def attachment(name: str) -> dict[str, str]:
-    """Headers with which a browser saves the response as a file."""
+    """Headers that make a browser save the response as a file."""
     return {"content-disposition": f'attachment; filename="{name}"'}

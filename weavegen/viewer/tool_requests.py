@@ -54,7 +54,7 @@ class ToolRequests:
         return await self.done(lambda: tool_requests.create(values.get("objective", ""), **lists))
 
     async def change(self, request: Request) -> Response:
-        """Answers the request's question, or cancels the request, as the pressed button says."""
+        """Answers the request's question, or cancels the request, depending on the pressed button."""
         number, values = path_number(request, "number"), await form(request, MAX_FORM_CHARS)
         changes = {"answer": tool_requests.answer, "cancel": tool_requests.cancel}
         if values.get("do") not in changes:
@@ -69,5 +69,5 @@ class ToolRequests:
 
 
 def lines(text: str) -> list[str]:
-    """The lines with something in them."""
+    """The lines that are not blank."""
     return [line.strip() for line in text.splitlines() if line.strip()]

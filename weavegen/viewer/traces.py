@@ -66,7 +66,7 @@ class Answer:
     score: float | None
     """Log odds. None if neither answer had any mass."""
     wording: str | None = None
-    """In which words the question was asked; None: its own."""
+    """The wording in which the question was asked; None: the question itself."""
 
     @property
     def share(self) -> float | None:

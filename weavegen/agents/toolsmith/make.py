@@ -99,7 +99,7 @@ def in_question(objective: str) -> str:
 
 
 def generality(answers: Sequence[YesNo]) -> float:
-    """The score of a signature: the mean of three log odds. With a question without an answer it is very low.
+    """The score of a signature: the mean of three log odds. If a question has no answer, it is very low.
 
     The questions: does it serve the request, does it do the work itself (`run(code)` would serve every request),
     does it serve the neighbours (the mean over them).

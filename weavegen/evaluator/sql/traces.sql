@@ -1,4 +1,4 @@
--- One row for each finished trace of job :job; of a trace that was tried again only the last try counts. A task without
+-- One row for each finished trace of job :job; if a trace was retried, only the last try counts. A task without
 -- evaluations has no success, which is null.
 select t.id as trace, f.name as bootstrap, t.status, t.candidates, t.sampled_tokens,
   (select count(*) from sft_examples s where s.trace_id = t.id) as kept,

@@ -1,5 +1,5 @@
--- The messages of a trace with their recorded tokens. `first`: of a message that the model wrote, the block with
--- which its conversation begins.
+-- The messages of a trace with their recorded tokens. `first`: for a message that the model wrote, the first block of
+-- its conversation.
 select b.index as at, b.type, coalesce(c.text, b.body) as text, k.token_ids::text as read,
   (s.request #>> '{prompt,window,0}')::bigint as first, o.tools,
   c.id as candidate_id, c.finish_reason, c.step_id, p.token_ids::text as opening, c.token_ids::text as sampled,

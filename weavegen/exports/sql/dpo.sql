@@ -1,5 +1,5 @@
--- Pairs of candidates. Of two for one block the outcome differs if the worse one failed, is not legal Python, or left
--- fewer of the task's evaluations true when it was tried; of a failed attempt and the next one it always does.
+-- Pairs of candidates. The outcomes of two for one block differ if the worse one failed, is not legal Python, or left
+-- fewer of the task's evaluations true when it was tried; those of a failed attempt and the next one always differ.
 -- People compared two texts for one block if they call one good and the other bad.
 with found as materialized (
   select * from candidate_values

@@ -1,5 +1,5 @@
--- Of these traces: texts whose annotators answered what the evaluator was asked about them, and executed blocks that the
--- evaluator was asked about; and how many of each it answered alike, with a probability of at least 0.5 as a yes.
+-- In these traces: how many texts have a verdict of a person and an answer of the evaluator, how many executed blocks
+-- have an answer of the evaluator, and for how many of each it was right, with a probability of at least 0.5 as a yes.
 select * from (
   select count(*) as people, count(*) filter (where (predicted >= 0.5) = (verdict = 'good')) as people_agree
   from annotated_candidates

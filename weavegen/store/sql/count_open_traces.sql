@@ -1,4 +1,4 @@
--- How many traces are queued or running, of jobs that are not paused. Each status by itself, for each has an index.
+-- How many traces are queued or running, of jobs that are not paused. Each status by itself, because each has an index.
 with open as (
   select job_id from traces where status = 'queued' union all select job_id from traces where status = 'running'
 )

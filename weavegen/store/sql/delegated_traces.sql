@@ -1,4 +1,4 @@
--- How many traces were delegated in the tree of a trace: by itself, by those that it works for, and by their others.
+-- How many traces were delegated in the whole tree of delegations that a trace belongs to.
 with recursive callers as (
   select id, called_by from traces where id = :trace
   union all

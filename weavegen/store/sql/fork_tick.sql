@@ -1,4 +1,4 @@
--- The tick of block `at`; where `at` lies behind the last block, the tick that was at work.
+-- The tick of block `at`; if `at` lies after the last block, the tick that was running.
 select k.*, t.seed, t.lag,
   (select type from blocks where trace_id = k.trace_id and index = k.first_block - 1) as last_type
 from ticks k join traces t on t.id = k.trace_id

@@ -1,4 +1,4 @@
--- The result of the newest evaluations of a trace's main subagent before a step, but for those that the infrastructure
+-- The result of the newest evaluations of a trace's main subagent before a step, except those that the infrastructure
 -- left without a verdict.
 select result from steps
 where trace_id = :trace and id < :step and kind = 'execute' and status = 'done' and request ->> 'op' = 'evaluate'

@@ -1,6 +1,6 @@
--- The traces of a job that pass all filters that are not null, by the column {order}. What they are filtered and ordered
--- by is, where it comes from ticks, as of the last refresh of tick_sums; the rewards shown are those of now. A trace's
--- reward is the mean of its own ticks, as in trace_stats.
+-- The traces of a job that pass all filters that are not null, by the column {order}. Filters and orders that come from
+-- ticks are as of the last refresh of tick_sums; the rewards shown are current. A trace's reward is the mean of its own
+-- ticks, as in trace_stats.
 with known as (
   select t.id, t.number, b.name as bootstrap, t.status, {store/trace_result} as result, t.ticks, t.blocks, t.bytes,
     t.sampled_tokens as tokens, t.candidates::float / nullif(t.written, 0) as candidates_per_block,

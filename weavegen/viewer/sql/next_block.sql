@@ -1,6 +1,6 @@
 -- The first block after :after of a kind, or with :back the last one before it. error: it failed, is not legal Python, or
--- is an error of no such block. low: the evaluator leans to no. divergence: the evaluator's probability is at least 0.5
--- away from the outcome, which is that of review.sql.
+-- is an error block that follows no such block. low: the evaluator leans to no. divergence: the evaluator's probability
+-- is at least 0.5 away from the outcome, which is that of review.sql.
 select b.index from blocks b left join ticks k on k.trace_id = b.trace_id and k.number = b.tick
 where b.trace_id = :trace
   and case when :back then b.index < :after else b.index > :after end

@@ -1,5 +1,5 @@
--- What came of a job: its traces by result, and what it cost. What is counted from ticks, and the successes with their 95%
--- interval by Wilson (1927), are as of the last refresh. Traces of a task without evaluations have no success to tell.
+-- Outcomes of a job: its traces by result, and what it cost. Figures from ticks, and the successes with their 95%
+-- interval by Wilson (1927), are as of the last refresh. For traces of a task without evaluations, success is unknown.
 with counted as (
   select status in ('ended', 'failed', 'cancelled') as over, {store/trace_result} as result, count(*) as traces,
     sum(sampled_tokens) as sampled_tokens, sum(bytes - shared_bytes) filter (where status = 'ended') as kept_bytes

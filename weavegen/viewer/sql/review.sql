@@ -1,9 +1,9 @@
--- Executed blocks of a job by how much they are worth a look, those first that :me had not annotated at :since, in
--- milliseconds: what is annotated meanwhile keeps its place, so that no page leaves any out. Of more than 2,000 traces,
--- 2,000 are looked at. `worth` is the sum of: the distance of the evaluator's probability from the outcome; one by the
--- number of such errors in the job; 1 if people disagree; 1 if another model or rubric answers a question the other way.
--- The outcome is 0 of a block that failed; of an action that ran it is the reward of its tick, of which 0.5 is the most, as
--- a share; else 1.
+-- Executed blocks of a job by how much they are worth reviewing. Blocks that :me had not annotated at :since (in
+-- milliseconds) come first: later annotations do not move a block, so that no page leaves any out. Of more than 2,000
+-- traces, 2,000 are examined. `worth` is the sum of: the distance of the evaluator's probability from the outcome; 1 /
+-- the number of such errors in the job; 1 if people disagree; 1 if another model or rubric gives the opposite answer.
+-- The outcome of a block that failed is 0; that of an action that ran is its tick's reward as a share of its maximum,
+-- 0.5; else it is 1.
 with own as materialized (
   select id, fork_at from traces where job_id = :job order by md5(id::text) limit 2000
 ), executed as materialized (

@@ -1,5 +1,5 @@
 -- What was sampled for a block: with the answers about each (columns of scores), what linting found (of penalties), and
--- what came of it when it was tried (of trials); and what people say about it.
+-- the result of its trial (of trials); and what people say about it.
 select c.id, s.run, c.round, c.depth, c.parent_id as parent, c.position,
   c.text, c.tokens, c.finish_reason, c.type,
   (select json_agg(a order by a.id) from scores a where a.candidate_id = c.id) as answers,

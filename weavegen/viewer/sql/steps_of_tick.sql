@@ -1,5 +1,5 @@
 -- The steps of a tick, with where the seconds of each went: waiting for a worker, for a model server, for an
--- environment, and the rest. `begin` and `ended` count from when the first step was ready. An open step goes on.
+-- environment, and the rest. `begin` and `ended` count from when the first step was ready. An open step ends now.
 with steps as (
   select *, case
       when finished_at is not null then finished_at

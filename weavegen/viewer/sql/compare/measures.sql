@@ -1,5 +1,5 @@
 -- Measures of two jobs, over their traces that are over, for each job in all and for each of its bootstraps. `value` is
--- sum(part) / sum(whole). [low, high] holds the true value with 95%: for a share of traces by Wilson (1927); else by the
+-- sum(part) / sum(whole). [low, high] is its 95% interval: for a share of traces by Wilson (1927); else by the
 -- variance of a ratio of sums (Cochran, Sampling Techniques, 1977, 6.4), with the traces as the independent units.
 with finished as (
   select t.*, f.name as bootstrap, k.*,

@@ -1,6 +1,6 @@
--- Whether one would train on what came of the job: a row for each measure. `fine`: whether the value is within the bound that
+-- Whether the job's data is fit for training: a row per measure. `fine`: whether the value is within the bound that
 -- `wanted` names; null: there is nothing to measure. docs/report.md says what each bound is for. Of a job with more than 500
--- traces, 500 are looked at. They are an array, because PostgreSQL moves a condition on it into the views.
+-- traces, 500 are examined. They are an array, because PostgreSQL moves a condition on it into the views.
 with own as materialized (
   select id from traces where job_id = :job order by md5(id::text) limit 500
 ), pairs as (
