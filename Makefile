@@ -2,10 +2,10 @@
 BIN := .venv/bin
 # The longest tier first. Two files run at a time, because tests wait a lot.
 TIERS := tests/integration tests/weave tests/nano tests/pretraining tests/unit
-# What runs programs that a machine may lack.
+# Tests that run programs which a machine may lack.
 TOOLS := tests/tools tests/acceptance/test_practice.py tests/unit/test_tools.py
 
-# Where it is set, each of hundreds of processes compiles all of weavegen again: a third of the start of a command.
+# If it is set, each of hundreds of processes compiles all of weavegen again: a third of a command's start-up time.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -36,7 +36,7 @@ test-agents: setup ## test agents that converse, requests, FunSearch, shared poo
 test-security: setup ## test the promises of SECURITY.md and docs/audit.md: attacks, fuzzing, damage that the audit finds
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/security tests/audit tests/fuzz
 
-test-harbor: ## test Harbor tasks: images by buildah, boxes on them, the verifier, forgeries of rewards, exports that Harbor reads; needs root; eight minutes
+test-harbor: ## test Harbor tasks: images by buildah, boxes with them, the verifier, forged rewards, exports that Harbor reads; needs root; eight minutes
 	@bash scripts/setup.sh buildah podman mmdebstrap newuidmap=uidmap
 	@bash scripts/harbor.sh install
 	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/harbor
@@ -62,7 +62,7 @@ test-vllm: setup ## test the model client against a real vLLM on the CPU; instal
 	@bash scripts/vllm.sh install
 	@$(BIN)/python -m pytest tests/vllm
 
-test-real: setup ## let SmolLM2-135M-Instruct on a real vLLM be every agent, on the CPU; 24 minutes
+test-real: setup ## run every agent with SmolLM2-135M-Instruct on a real vLLM, on the CPU; 24 minutes
 	@bash scripts/vllm.sh install
 	@bash scripts/vllm.sh smollm .venv-vllm/smollm2
 	@$(BIN)/python -m pytest -s tests/real
@@ -97,15 +97,15 @@ weights: setup ## train a small model from scratch on traces and drills of the s
 	@bash scripts/trl.sh install
 	@bash pretraining/make_weights.sh
 
-loop: setup ## train a weak model on its own traces in five rounds, and a control; writes the table in README.md; goes on after a stop
+loop: setup ## train a weak model on its own traces in five rounds, and a control; writes the table in README.md; can be resumed
 	@bash scripts/trl.sh install
 	@$(BIN)/python -m bench loop
 
-loop-all: setup ## the same for two tasks with three seeds each; many hours; goes on after a stop
+loop-all: setup ## the same for two tasks with three seeds each; many hours; can be resumed
 	@bash scripts/trl.sh install
 	@$(BIN)/python -m bench loop_all
 
-# Without network the look-up of vulnerabilities says that it knows nothing, and does not fail.
+# Without network the look-up of vulnerabilities reports that nothing could be looked up, and does not fail.
 check: setup ## check lint, format, types, imports between packages, known vulnerabilities in requirements.lock
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -116,10 +116,10 @@ check: setup ## check lint, format, types, imports between packages, known vulne
 house: setup ## print size and structure of the code, with their limits
 	@$(BIN)/python scripts/house.py
 
-test-badday: setup ## break an installation in forty ways; print what a user sees by which command, and what is lost; 20 minutes
+test-badday: setup ## break an installation in 39 ways; print which command shows the failure, and what is lost; 20 minutes
 	@$(BIN)/python -m tests.badday
 
-chaos: setup ## inject faults for ten minutes while traces are written, three times; an audit after each
+chaos: setup ## inject faults for ten minutes while traces are written, three times; run an audit after each
 	@for seed in 1 2 3; do $(BIN)/python -m tests.chaos --seed $$seed || exit 1; done
 
 bench: setup ## run all benchmarks: linting, engine, model pool, agents, exports, SQL, search
@@ -131,10 +131,10 @@ bench-corpus: setup ## measure only SQL, search and exports, on up to a million 
 bench-agents: setup ## compare the weave agent with ReAct on the same tasks, model and number of tokens
 	@$(BIN)/python -m bench agents
 
-settings: setup ## write docs/settings.md anew from weavegen/kernel/settings.py
+settings: setup ## regenerate docs/settings.md from weavegen/kernel/settings.py
 	@$(BIN)/python scripts/settings_reference.py
 
-lock: ## write requirements.lock and packages.lock anew; needs uv
+lock: ## regenerate requirements.lock and packages.lock; needs uv
 	@echo 'setuptools>=77' | uv pip compile pyproject.toml - --extra dev --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
 		--upgrade --quiet --output-file requirements.lock >/dev/null

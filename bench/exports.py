@@ -28,9 +28,9 @@ BLOCKS = int(os.environ.get("WEAVEGEN_BENCH_BLOCKS", "100000"))
 SMALL, LARGE = 0.2, 1.0
 """Shares of the traces that are exported. Memory must not grow with them."""
 ROWS = {"text": None, "py": None, "json": None}
-"""The most rows of the view that are exported, by format; MOST for other formats.
+"""The most rows of the view that are exported, by format (None: all); MOST for other formats.
 
-Their prompts repeat each other: all rows would be gigabytes of text.
+The prompts of other formats repeat each other: all rows would be gigabytes of text.
 """
 MOST = 10_000
 BARRED = ("text", "sft", "dpo", "kto", "grpo", "stepwise", "verifier")

@@ -107,7 +107,7 @@ where not g.tgisinternal and g.tgenabled = 'O' and c.relname = any(%s)
 def fill(url: str, blocks: int, seed: int = 1) -> None:
     """Fill the empty, migrated database at `url` with a generated corpus of `blocks` blocks.
 
-    Equal seeds give equal rows. The rows go in as one transaction of COPYs. Materialised views are not refreshed (run
+    Equal seeds give equal rows. The rows are sent by COPY in one transaction. Materialised views are not refreshed (run
     weavegen refresh). Some traces are queued and one is running, so no workers should be up. Raises UsageError if the
     database has jobs.
     """
@@ -842,7 +842,7 @@ class Corpus:
     def score(
         self, t: Trace, step: int, candidate: int | None, position: int, stage: str, question: str, yes: float
     ) -> None:
-        """Write a question to the model. 2 % of the mass go to neither answer."""
+        """Write a question to the model. 2 % of the mass goes to neither answer."""
         self.last["scores"] = id = self.last["scores"] + 1
         yes = min(max(yes, 1e-4), 1 - 1e-4)
         odds = math.log(yes / (1 - yes))

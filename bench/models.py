@@ -1,8 +1,8 @@
 """How much of what a model writes is usable: weavegen-nano beside the model at OPENAI_BASE_URL.
 
 Both write the same bootstraps under the same settings. Candidates that compile are tried in copies of the
-environment, so that the judge's opinion is compared with what all of them did, and not the chosen ones alone.
-BENCH_TRACES and BENCH_TICKS say how much is written, BENCH_CONTEXT how many tokens the model of yours reads.
+environment, so that the judge's opinion is compared with what all of them did, not only the chosen ones.
+BENCH_TRACES and BENCH_TICKS say how much is written, BENCH_CONTEXT how many tokens your model reads.
 """
 
 import os

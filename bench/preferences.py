@@ -1,9 +1,9 @@
 """Do preference pairs teach? DPO of a pretrained model on pairs by outcome or margin, and on pairs by score alone.
 
 weavegen-nano writes traces with `search=execute`. `weavegen tune` then trains an adapter of the model in BENCH_STUDENT
-twice, on equally many pairs: those that `export --format dpo` takes, and those that differ in the evaluator's opinion
-alone. The trained models rank the pairs of traces that neither training has seen. Needs PyTorch: scripts/trl.sh.
-BENCH_TRACES is the number of traces of each bootstrap, BENCH_PAIRS that of the pairs of a training.
+twice, on equally many pairs: those that `export --format dpo` takes, and those that differ only in the evaluator's
+opinion. The trained models rank the pairs of traces that neither training has seen. Needs PyTorch: scripts/trl.sh.
+BENCH_TRACES is the number of traces of each bootstrap, BENCH_PAIRS the number of pairs in a training.
 """
 
 import json
@@ -32,7 +32,7 @@ KINDS = {
     "by outcome or margin": ["--where", "true"],
     "by score alone": ["--min-margin", "0", "--where", "kind = 'candidates' and not outcome_differs"],
 }
-"""Pairs by default; and pairs as they would be without trials and without a least margin."""
+"""Pairs by default; and pairs as they would be without trials and without a minimum margin."""
 
 
 def run(console: Console) -> list[Figure]:
@@ -76,7 +76,7 @@ def export(student: str, options: list[str], part: str, to: Path) -> int:
 
 
 def trained(student: str, folder: Path, pairs: int) -> Path:
-    """An adapter of the student that was trained on so many seen pairs."""
+    """An adapter of the student, trained on `pairs` seen pairs."""
     plan = TunePlan(
         model=student, data=str(folder / "seen"), out=str(folder / "trained"), methods=("dpo",), lora=16, window=384,
         epochs=2, batch=4, rates={"dpo": 1e-4}, most=pairs,

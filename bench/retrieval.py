@@ -41,13 +41,13 @@ from weavegen.trace.query import Query, parse, words
 
 SMALL, LARGE = 100_000, 1_000_000
 INSERTED = 65_536
-"""Blocks that are indexed as they are recorded, so many that every size of merge happens once."""
+"""Number of blocks that are indexed as they are recorded: enough for every size of merge to happen once."""
 SINGLE = 1_500
 """Blocks inserted one by one, with the queue's trigger and without it."""
 QUERIES, COMPARED = 200, 60
 """Queries, and those among them that the exhaustive rank-bm25 also answers."""
 WARM = 40
-"""Other queries that are answered before."""
+"""Number of other queries that are answered first, to warm up."""
 TOP, MOST, LEAST = 3, 25, 2.0
 BM25S_MEMORY = 14e9
 """Bytes. With less free memory, bm25s skips a million texts, because it holds all their words as lists."""
@@ -386,7 +386,7 @@ def measure_large(console: Console, db: Database, seen: Sequence[Text]) -> list[
     rows = [["ours", mine.median, mine.p95]]
     for name, make in (("tantivy", with_tantivy), ("bm25s", with_bm25s)):
         if name == "bm25s" and psutil.virtual_memory().available < BM25S_MEMORY:
-            console.print(f"\nbm25s is left out: its index wants {BM25S_MEMORY / 1e9:.0f} GB of free memory")
+            console.print(f"\nbm25s is left out: its index needs {BM25S_MEMORY / 1e9:.0f} GB of free memory")
             continue
         other = timed(make(islice(texts(), LARGE)), asked)
         rows.append([name, other.median, other.p95])

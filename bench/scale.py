@@ -1,8 +1,8 @@
 """Many active traces for an hour: does anything grow? SIMULATED model servers, real workers, boxes and database.
 
-BENCH_ACTIVE traces run at a time (1,000), new ones start where some end. Besides the three workers of `up` others are
-started, 20 processes in all. BENCH_MINUTES (60) are measured; the traces start in the first quarter, and after the
-second one nothing may grow but the corpus. The pictures are bench/results/scale-*.svg.
+BENCH_ACTIVE traces run at a time (1,000); new ones start as others end. Other workers are started beside the three of
+`up`, 20 processes in all. BENCH_MINUTES (60) are measured; the traces start in the first quarter, and after the second
+quarter nothing but the corpus may grow. The pictures are bench/results/scale-*.svg.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ SERVERS = 4
 WORKERS = {"model": 7, "lint": 6, "execute": 7}
 """Processes of each kind, 20 in all; `up` starts one of each."""
 SOME_BOXES = 50
-"""Boxes whose memory is read. That of thousands of processes would take a core for half a minute."""
+"""Boxes whose memory is read. Reading that of thousands of processes would take a core half a minute."""
 EVERY = min(60.0, 60 * MINUTES / 8)
 """Seconds between two samples."""
 RESULTS = Path(__file__).parent / "results"
@@ -113,7 +113,7 @@ def more_workers(settings: config.Config) -> Iterator[list[psutil.Process]]:
 
 
 def measure(settings: config.Config, more: Sequence[psutil.Process], console: Console) -> list[Sample]:
-    """Have sums done, and look at the installation until the time is up."""
+    """Run traces of sums, and sample the installation until the time is up."""
     orders = enqueueing.orders([enqueueing.BOOTSTRAPS / "sums.py"], 10 * ACTIVE)
     enqueueing.enqueue(traces=orders, seed=1, settings={"ticks": 6, "time_budget": 3600}, check=False)
     samples: list[Sample] = []
@@ -214,7 +214,7 @@ PICTURES: list[tuple[str, dict[str, Callable[[Sample], float]], str]] = [
 
 
 def ratio(last: float, before: float) -> float:
-    """How much something has grown; infinite where there was none of it."""
+    """How much something has grown; infinite if there was none of it before."""
     return last / before if before else math.inf if last else 1.0
 
 

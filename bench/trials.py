@@ -1,6 +1,6 @@
 """What it costs to try sixteen candidates in copies of an environment, their own running time included.
 
-By whom the boxes are run (root or an ordinary user, with control groups or without) is decided by whoever runs this.
+How the boxes run (by root or an ordinary user, with control groups or without) depends on the user who runs this.
 """
 
 import json

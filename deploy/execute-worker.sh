@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs an execute worker in a container. After SIGTERM its traces may go on elsewhere: their live processes end with
-# the container, and `weavegen down` records that in the database.
+# Runs an execute worker in a container. After SIGTERM its traces can continue on other hosts: their live processes
+# end with the container, and `weavegen down` records that in the database.
 #   execute-worker [THREADS]
 set -u
 host=${WEAVEGEN_HOST:=$(hostname)}

@@ -1,8 +1,8 @@
-"""Drills: ticks that no installation ran. The simulation's policies answer observations that are made up, flawlessly.
+"""Drills: ticks that no installation ran. The simulation's policies answer made-up observations without mistakes.
 
 A trace costs seconds of an installation's time and has a dozen ticks; a drill costs milliseconds. Traces teach what an
-agent's work looks like, with its errors, outcomes and answers. Drills teach what is written for an observation, and
-need numbers: digits to add, lines to copy, boards to read. The views are the bootstrap files' own functions.
+agent's work looks like, with its errors, outcomes and answers. Drills teach what to write for an observation, and
+take many examples: digits to add, lines to copy, boards to read. The views are the bootstrap files' own functions.
 """
 
 import ast
@@ -86,9 +86,9 @@ def is_definition(node: ast.stmt) -> bool:
 
 
 def make(counts: Mapping[str, int], chance: random.Random, *, near: bool = False) -> list[list[Block]]:
-    """So many drills of each task, in a random order.
+    """This many drills of each task, in a random order.
 
-    `near`: only their orientations, directly behind the view that they read, for close-ups.
+    `near`: only their orientations, directly after the view that they read, for close-ups.
     """
     drills = []
     with flawless():
@@ -106,7 +106,7 @@ def make(counts: Mapping[str, int], chance: random.Random, *, near: bool = False
 
 @contextmanager
 def flawless() -> Iterator[None]:
-    """The policies make no mistakes meanwhile, in the whole process."""
+    """While this context is open, the policies make no mistakes, in the whole process."""
     kept = [dict(rates) for rates in FLAWS]
     for rates in FLAWS:
         rates.clear()
@@ -172,7 +172,7 @@ def sums_scenes(chance: random.Random) -> Iterator[Scene]:
 
 
 def pair(chance: random.Random) -> tuple[int, int]:
-    """Two numbers to add. A quarter of all pairs is left out, so that it can be seen how a model does those."""
+    """Two numbers to add. A quarter of all pairs is left out, to see how a model adds pairs that it has not seen."""
     while is_left_out(found := (chance.randrange(100), chance.randrange(100))):
         pass
     return found
@@ -183,7 +183,7 @@ def is_left_out(numbers: tuple[int, int]) -> bool:
 
 
 def played(game: Game, chance: random.Random) -> None:
-    """Play a few moves, mostly as the policy does: what comes up in such games is what must be known best.
+    """Play a few moves, mostly as the policy does: the model must know best what comes up in such games.
 
     The bootstrap opens in the centre.
     """

@@ -52,7 +52,7 @@ class Plan:
     epochs: int = 3
     """Passes over the traces. The drills are divided among the passes, each is seen once."""
     close_ups: Mapping[str, int] = field(default_factory=lambda: dict(CLOSE_UPS))
-    """Orientations directly behind their observations, of each task, before the windows."""
+    """Orientations directly after their observations, of each task, before the windows."""
     drills: Mapping[str, int] = field(default_factory=lambda: dict(DRILLS))
     """Whole ticks of each task in the windows."""
     again: float = 0.25
@@ -62,7 +62,7 @@ class Plan:
     rate: float = 1e-3
     """Highest learning rate. It is reached after a twentieth of the steps, then falls as a cosine."""
     muon: float = 0.02
-    """The same of the layers' matrices, which Muon trains; 0: AdamW trains them as all else."""
+    """The same for the layers' matrices, which Muon trains; 0: AdamW trains them like all else."""
     decay: float = 0.1
     """Weight decay of the layers' matrices."""
     held_out: float = 0.02

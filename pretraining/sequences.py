@@ -103,7 +103,7 @@ def spans(block: Block, rendered: str, queries: bool) -> Iterator[tuple[int, int
 def close_ups(
     traces: Sequence[Sequence[Piece]], tokenizer: Tokenizer, length: int, chance: random.Random
 ) -> list[TokenSequence]:
-    """Orientations directly behind their observations, in a random order; none longer than `length` tokens.
+    """Orientations directly after their observations, in a random order; none longer than `length` tokens.
 
     A model must first learn to read an observation. It hardly learns that from windows: 1,024 tokens have two such
     places, close-ups have one in a hundred tokens.
@@ -193,7 +193,7 @@ def read(
 ) -> list[list[Piece]]:
     """The tokens of traces, block by block. For `queries` see `pieces`.
 
-    Blocks of more than half a window are left out: a prompt with one is cut behind it.
+    Blocks of more than half a window are left out: a prompt with such a block is cut after it.
     """
     chance = random.Random(seed)
     return [

@@ -20,7 +20,7 @@ BEGIN = "<s>"
 """First token of a text."""
 
 LEFT_OUT = (
-    # The template with instruction and hint. The header behind it already says which block comes.
+    # The template with instruction and hint. The header after it already says which block comes.
     r" \[INST\] ",
     r"# (?:The trace above stops where|Before the next block of type)[\s\S]*? \[/INST\]\n",
     # Header lines without information about the body.

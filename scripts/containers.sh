@@ -2,7 +2,7 @@
 # What image.sh and debian.sh share. They source this file in the repository's root.
 export CONTAINERS_CONF=$PWD/tests/image/containers.conf
 
-# Options with which clients of package registries trust in a container what they trust on this machine.
+# Options that let clients of package registries in a container trust the certificates that this machine trusts.
 certificates=()
 for folder in /etc/ssl/certs /usr/local/share/ca-certificates; do
     [ ! -d "$folder" ] || certificates+=(--volume "$folder:$folder:ro")

@@ -43,7 +43,7 @@ wheel='git clone --quiet /repository source; python3 -m venv environment
     environment/bin/pip wheel --quiet --no-deps --wheel-dir wheels ./source; rm -rf source
     echo "pip install of the wheel:"; time environment/bin/pip install --quiet wheels/*.whl
     mkdir empty; cd empty; echo "weavegen demo:"; time ../environment/bin/weavegen demo'
-# What an ordinary user has to have installed; as root, `make demo` installs boxes' programs itself.
+# What must be installed for an ordinary user; as root, `make demo` installs the programs of boxes itself.
 python=python3,python3-venv,ca-certificates,git boxes=bubblewrap,tmux,nano
 
 case ${1:-},${2:-} in

@@ -1,4 +1,4 @@
-"""`make house`: size and structure of the code beside their limits. Exit code 1 if a limit is exceeded."""
+"""`make house`: size and structure of the code with their limits. Exit code 1 if a limit is exceeded."""
 
 import ast
 import subprocess
@@ -36,7 +36,7 @@ def room_of(module: str) -> str:
 
 
 def imports() -> set[tuple[str, str]]:
-    """Pairs (importing room, imported room), with imports inside functions."""
+    """Pairs (importing room, imported room), including imports inside functions."""
     graph = grimp.build_graph(*PACKAGES, cache_dir=None)
     pairs = {
         (room_of(module), room_of(imported))

@@ -43,7 +43,7 @@ A value that is set for all types takes their place.
 
 
 class Setting(NamedTuple):
-    """A setting, as it stands in the code."""
+    """A setting, as the code defines it."""
 
     section: str
     name: str
@@ -103,7 +103,7 @@ def words(annotation: str) -> str:
 
 
 def allowed(name: str) -> str:
-    """The least and the greatest value, where there is a limit of its own."""
+    """The smallest and largest allowed value, if the setting has limits of its own."""
     least, most = settings.LEAST.get(name), settings.MOST.get(name)
     return " ".join([*([] if least is None else [f"from {least}"]), *([] if most is None else [f"to {most:,}"])])
 

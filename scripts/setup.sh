@@ -14,7 +14,7 @@ fail() {
 # Install missing packages as root on Debian or Ubuntu; otherwise fail with the command to run.
 apt_install() {
     if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-        fail "$* missing: install with \`sudo apt-get install $*\` (or your system's way), then try again"
+        fail "$* missing: install with \`sudo apt-get install $*\` (or with your system's package manager), then try again"
     fi
     echo "setup: installing $*"
     export DEBIAN_FRONTEND=noninteractive
@@ -30,7 +30,7 @@ usable() {
 find_python() {
     local candidate
     if [ -n "${PYTHON:-}" ]; then
-        usable "$PYTHON" || fail "PYTHON=$PYTHON is no Python 3.11 or newer"
+        usable "$PYTHON" || fail "PYTHON=$PYTHON is not Python 3.11 or newer"
         echo "$PYTHON"
         return
     fi
@@ -47,7 +47,7 @@ fingerprint() {
     cat requirements.lock pyproject.toml scripts/setup.sh weavegen/sandbox/packages.lock | sha256sum
 }
 
-exec 9<requirements.lock # two at once would spoil each other's work
+exec 9<requirements.lock # two at once would break each other's work
 ! command -v flock >/dev/null || flock 9
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
@@ -72,7 +72,7 @@ if [ "$(cat "$venv/.place" 2>/dev/null)" != "$PWD" ] || ! "$venv/bin/python" -m 
     # Debian has the module that puts pip into a new environment in a separate package.
     "$python" -c 'import ensurepip' 2>/dev/null ||
         apt_install "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv"
-    # Making it would empty what the link leads to, the environment of another checkout, say.
+    # `venv --clear` would empty the folder that the link leads to, such as the environment of another checkout.
     [ ! -L "$venv" ] || fail "$venv is a link to $(readlink "$venv"): remove the link, or set VENV=FOLDER"
     echo "setup: making $venv with $("$python" --version)"
     "$python" -m venv --clear "$venv"

@@ -2,7 +2,7 @@
 
     python scripts/smollm.py FOLDER
 
-Run by an interpreter with torch, transformers and gguf (scripts/vllm.sh smollm). No model hub is asked.
+Run by an interpreter with torch, transformers and gguf (scripts/vllm.sh smollm). No model hub is contacted.
 """
 
 import subprocess

@@ -26,7 +26,7 @@ find_python() {
             echo "$candidate"
             return
         fi
-        [ "$candidate" != "${PYTHON:-}" ] || fail "PYTHON=$PYTHON is no Python from 3.${oldest:-11} to 3.14"
+        [ "$candidate" != "${PYTHON:-}" ] || fail "PYTHON=$PYTHON is not Python 3.${oldest:-11} to 3.14"
     done
     fail "Python from 3.${oldest:-11} to 3.14 is needed: install one, or name it with PYTHON=/path/to/python3"
 }
@@ -49,7 +49,7 @@ install() {
     } >"$log" 2>&1; then
         tail -n 20 "$log" >&2
         rm -f "$log"
-        fail "could not install ${packages[*]}. If it is PyTorch's CPU build: PIP_EXTRA_INDEX_URL names an index"
+        fail "could not install ${packages[*]}. If PyTorch's CPU build is missing, name an index that has it in PIP_EXTRA_INDEX_URL"
     fi
     rm -f "$log"
     echo "${packages[*]}" >"$venv/.stamp"

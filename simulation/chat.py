@@ -1,4 +1,4 @@
-"""OpenAI's chat API, as servers have it that offer no completions: messages, tools and tool calls in its own form."""
+"""OpenAI's chat API, for servers without completions: messages, tools and tool calls in the API's own form."""
 
 import json
 import secrets

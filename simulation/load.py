@@ -9,7 +9,7 @@ from simulation.parameters import Faults, Load
 __all__ = ["Engine", "Faults", "Load"]
 
 _GRAIN = 0.002
-"""Minimum of seconds between two wake-ups. A response may be this late, but delays do not add up."""
+"""Minimum seconds between two wake-ups. A response may be this late, but delays do not add up."""
 
 
 class _Request:

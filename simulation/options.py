@@ -18,9 +18,9 @@ ABOUT = {
     "per_sequence": "milliseconds that each sequence in the batch adds to a step",
     "per_context": "milliseconds that 1,000 tokens of context in the batch add to a step",
     "prefill": "prompt tokens a second that are not in the prefix cache; 0: no time",
-    "step_tokens": "maximum of tokens in one step",
+    "step_tokens": "maximum tokens in one step",
     "cache_tokens": "size of the KV cache",
-    "max_model_len": "maximum of tokens in a sequence",
+    "max_model_len": "maximum tokens in a sequence",
     "scheduling_policy": " or ".join(POLICIES),
 }
 """Help texts of the options that set a field of Load."""

@@ -45,11 +45,11 @@ class Load:
     prefill: float = 0.0
     """Prompt tokens a second that are not in the prefix cache; 0: no time."""
     step_tokens: int = 8192
-    """Maximum of tokens in one step: vLLM's --max-num-batched-tokens."""
+    """Maximum tokens in one step: vLLM's --max-num-batched-tokens."""
     cache_tokens: int = 2_000_000
     """Size of the KV cache."""
     max_model_len: int = 131_072
-    """Maximum of tokens in a sequence, prompt and continuation together."""
+    """Maximum tokens in a sequence, prompt and continuation together."""
     scheduling_policy: str = "priority"
     """`priority`: lower values first, then by arrival. `fcfs`: by arrival, and priorities are refused."""
     prefix_cache: bool = True

@@ -56,7 +56,7 @@ _SLOW = 10
 
 @dataclass
 class _Served:
-    """What was served over the chat API, as its answers say."""
+    """What was served over the chat API, as its answers report it."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -151,7 +151,7 @@ class _Api(http.Api):
         return response
 
     async def _work(self, work: list[Sequence], request: Request) -> None:
-        """Wait for the engine. Raises Gone and aborts the sequences if the client hangs up."""
+        """Wait for the engine. Raises ClientGone and aborts the sequences if the client hangs up."""
         if self.engine.load.instant:
             self.engine.at_once(work)
         else:

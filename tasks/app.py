@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 config = configuration.load()
 
 Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
-"""What a task receives that declares an int: the id of a row."""
+"""An int argument of a task: the id of a row."""
 Short = Annotated[str, Meta(max_length=500)]
 MAX_BYTES = 2_000_000
-"""Of the arguments of one task, as JSON."""
+"""Maximum size of the arguments of one task, as JSON."""
 
 NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """An escaped NUL in JSON, which PostgreSQL refuses. After an escaped backslash it is plain text."""
@@ -75,14 +75,14 @@ class Checked(Task):  # type: ignore[misc]
 
 
 def check(name: str, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise TypeError or ValueError where a task does not take these arguments."""
+    """Raise TypeError or ValueError if a task does not take these arguments."""
     given = signature(run).bind(*args, **kwargs).arguments
     values = {key: value for key, value in given.items() if key != "options"} | given.get("options", {})
     encoded = msgspec.json.encode(values)
     if len(encoded) > MAX_BYTES:
         raise ValueError(f"{len(encoded)} bytes of JSON are more than {MAX_BYTES}")
     if NUL.search(encoded):
-        raise ValueError("there is a NUL in it")
+        raise ValueError("they contain a NUL")
     if name == "weavegen.enqueue":
         msgspec.convert(values, Enqueue)
         return
@@ -115,7 +115,7 @@ class BrokerAddress(bootsteps.StartStopStep):  # type: ignore[misc]
     requires = ("celery.worker.consumer.connection:Connection",)
 
     def info(self, consumer: Any) -> dict[str, Any]:
-        """In place of Celery's own."""
+        """Replaces Celery's own."""
         info = dict(consumer.connection.info()) if consumer.connection else {}
         info.pop("password", None)
         return {"broker": info | {"hostname": place(info.get("hostname") or ""), "alternates": []}}

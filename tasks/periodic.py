@@ -10,7 +10,7 @@ from weavegen.store.session import database
 from weavegen.store.views import refresh_next
 
 INDEX_SECONDS = 3.0
-"""After these, indexing starts no further segment: linting needs the same processes."""
+"""After this time, indexing starts no further segment: linting needs the same processes."""
 
 
 @app.task(name="weavegen.sweep")
@@ -27,7 +27,7 @@ def sweep_campaigns() -> str:
 
 @app.task(name="weavegen.index")
 def index() -> str:
-    """Take recorded blocks into the corpus index for some seconds, unless another process does."""
+    """Add recorded blocks to the corpus index for some seconds, unless another process does."""
     segments, deadline = 0, time.monotonic() + INDEX_SECONDS
     while time.monotonic() < deadline:
         with database().begin() as conn:

@@ -26,7 +26,7 @@ refuse = Warnings()
 
 
 class TaskConsumer(Consumer):
-    """Receives the messages of a worker's queues, and drops what is no call of one of weavegen's tasks."""
+    """Receives the messages of a worker's queues, and drops what is not a call of one of weavegen's tasks."""
 
     def _receive_callback(self, message: Any) -> None:
         try:
@@ -82,7 +82,7 @@ class Node(pidbox.Node):
 
 
 class ReadingControl(Control):  # type: ignore[misc]
-    """Sends commands as Celery's own, and has workers obey as Node."""
+    """Sends commands as Celery's own class does, and makes workers answer them with Node."""
 
     class Mailbox(pidbox.Mailbox):
         node_cls = Node

@@ -45,7 +45,7 @@ def make_rescorer() -> Rescorer:
 
 def worker() -> Worker:
     """The worker of this process. A forked process makes its own."""
-    with making:  # else threads that start together make several
+    with making:  # otherwise threads that start together would make several
         return make_worker()
 
 

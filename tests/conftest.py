@@ -24,7 +24,7 @@ from weavegen.store.session import pooled
 from weavegen.trace.blocks import SUCCESSORS
 from weavegen.trace.render import parse_trace
 
-# By default an example that takes 0.2 s fails: on a busy machine any does. Speed is measured in benchmarks.
+# By default an example that takes 0.2 s fails: on a busy machine any may. Speed is measured in benchmarks.
 hypothesis.settings.register_profile("weavegen", deadline=None)
 hypothesis.settings.load_profile("weavegen")
 

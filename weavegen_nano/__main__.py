@@ -30,8 +30,8 @@ def _at_least(least: int) -> Callable[[str], int]:
 def parser() -> argparse.ArgumentParser:
     made = _Parser(
         "weavegen nano serve",
-        description="Serve a model in the foreground by vLLM's API: weavegen's own, or another one of up to about ten "
-        "million parameters.",
+        description="Serve a model in the foreground over vLLM's API: weavegen's own, or another one of up to about "
+        "ten million parameters.",
         allow_abbrev=False,
     )
     about = "a folder with a Llama model in Hugging Face's format and its tokenizer; default: weavegen-nano"
@@ -39,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--host", default="127.0.0.1", help="the address to listen on; default: 127.0.0.1")
     made.add_argument("--port", type=int, default=8018, help="default: 8018; 0: any free port")
     made.add_argument("--name", help="the model's name in the API; default: the folder's name")
-    about = f"maximal number of continuations that are sampled at the same time; default: {SLOTS}"
+    about = f"maximum number of continuations that are sampled at the same time; default: {SLOTS}"
     made.add_argument("--slots", type=_at_least(1), default=SLOTS, help=about)
     about = f"size of the prefix cache in tokens; default: {CACHE_TOKENS}; 0: no cache"
     made.add_argument("--cache-tokens", type=_at_least(0), default=CACHE_TOKENS, help=about)

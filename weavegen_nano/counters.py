@@ -43,7 +43,7 @@ class MetricsPage(Collector):
     def add_engine(self, count: Counters, *, running: int, waiting: int, usage: float) -> None:
         """Add the metrics that weavegen reads, and how sequences ended. `usage`: of the KV cache, 0 to 1."""
         self.add("vllm:num_requests_running", "gauge", "Sequences in the batch.", running)
-        self.add("vllm:num_requests_waiting", "gauge", "Sequences that wait for a place in it.", waiting)
+        self.add("vllm:num_requests_waiting", "gauge", "Sequences that wait for a place in the batch.", waiting)
         self.add("vllm:kv_cache_usage_perc", "gauge", "KV cache usage, 0 to 1.", usage)
         self.add("vllm:prefix_cache_queries_total", "counter", "Tokens looked up in the cache.", count.queries)
         self.add("vllm:prefix_cache_hits_total", "counter", "Tokens found in the cache.", count.hits)

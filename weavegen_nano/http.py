@@ -175,7 +175,7 @@ def serve(
     """Serve until interrupted. Port 0 means any free port. Raises UsageError if the port is in use.
 
     `ready_file`: receives {"url", "port", "pid"} as JSON when the server is ready. `about`: text for the log line
-    about that.
+    that says so.
     """
     listener = listen(host, port)
     port = listener.getsockname()[1]

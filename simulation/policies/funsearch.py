@@ -28,7 +28,7 @@ _VERSION = re.compile(r"^Version \d+, score (\S+):\n```python\n(.*?)\n```", re.D
 
 
 def knows(conversation: "Conversation") -> bool:
-    """Whether the task is to improve a function, or to prepare this."""
+    """Whether the task is to improve a function, or to prepare that."""
     return conversation.task.startswith((_IMPROVE, _PREPARE))
 
 

@@ -53,7 +53,7 @@ class Situation:
         return None
 
     def blocks_before(self) -> Iterator[tuple[str, str]]:
-        """(type, text below that line) of the blocks before this one, newest first; see `plain`."""
+        """(type, text below the line with the type) of the blocks before this one, newest first; see `plain`."""
         end = self.start
         while (start := self.prompt.rfind("\n" + _START, 0, end)) >= 0:
             header, _, rest = self.prompt[start + 1 : end].partition("\n")

@@ -184,7 +184,7 @@ def test_ctrl_c_while_a_command_is_still_imported() -> None:
     process = subprocess.Popen([PROGRAM, "--version"], env=environ, stdout=-1, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     imported = (line.split("|")[-1].strip() for line in process.stderr)
-    assert "weavegen.errors" in imported  # reads no further
+    assert "weavegen.errors" in imported  # stops reading here, in the middle of the imports
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, "Traceback" in err) == (130, "", False)

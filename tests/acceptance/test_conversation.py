@@ -26,7 +26,7 @@ STATE = {
     "steps": "select tick, kind, status, claims, failure from steps where trace_id = :trace order by id desc limit 8",
     "events": "select kind, detail from events where trace_id = :trace order by id desc limit 8",
 }
-"""What tells why an agent does not answer, newest first."""
+"""Queries that show why an agent does not answer, newest first."""
 
 
 class Person:

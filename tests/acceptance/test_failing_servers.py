@@ -1,4 +1,4 @@
-"""Model servers that fail, before real workers: what each command shows within 15 seconds, and that nothing is lost."""
+"""Failing model servers with real workers: what each command shows within 15 seconds, and that nothing is lost."""
 
 import itertools
 import json
@@ -59,7 +59,7 @@ def play(fleet: Installation, ticks: int = 3, traces: int = 4) -> int:
 
 
 def ended(fleet: Installation, job: int, traces: int = 4) -> None:
-    """Wait for the end of a job, which lost nothing."""
+    """Wait for the end of a job, and check that it lost nothing."""
     fleet.wait(job, 280)
     assert fleet.sql("select status, count(*) from traces where job_id = :job group by 1", job=job) == [
         ("ended", traces)
@@ -122,7 +122,7 @@ def test_a_failing_server_beside_a_healthy_one(fleet: Installation, front: Front
 @pytest.mark.timeout(600)
 def test_malformed_answers_fail_no_trace(fleet: Installation, front: Front) -> None:
     """More than 200 malformed answers of more than 30 kinds, with right ones in between."""
-    heavy = re.compile("endless|200 MB|-1 bytes|bomb")  # which cost this machine more than the workers
+    heavy = re.compile("endless|200 MB|-1 bytes|bomb")  # these cost this machine more than the workers
     kinds = itertools.cycle([name for name in MALFORMED if not heavy.search(name)])
     given: list[str] = []
 

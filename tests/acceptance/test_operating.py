@@ -68,7 +68,7 @@ def open_traces(installation: Installation, job: int) -> int:
 
 
 def at_once(installation: Installation, command: Callable[..., object], *arguments: Any) -> None:
-    """Run a command without the second that its own process needs to start, in which a job may end."""
+    """Run a command in this process: a process of its own takes a second to start, in which a job may end."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WEAVEGEN_HOME", str(installation.home))
         command(*arguments)
@@ -315,7 +315,7 @@ def test_a_job_continues_after_down_and_up(up: Installation) -> None:
 
 
 def test_traces_that_are_cancelled_after_down_leave_nothing_on_the_disk(up: Installation) -> None:
-    """`down` ends their environments, so that nothing is open that the end of the trace would close."""
+    """`down` ends their environments, so the end of the trace finds nothing open that it would close."""
     job = play(up, ticks=50)
     half_way(up, job)
     traces = {str(trace) for (trace,) in up.sql("select id from traces where job_id = :job", job=job)}
@@ -328,8 +328,8 @@ def test_traces_that_are_cancelled_after_down_leave_nothing_on_the_disk(up: Inst
 
 
 def test_down_and_up_in_the_middle_change_nothing(up: Installation, undisturbed: list[tuple[Any, ...]]) -> None:
-    # The model is slow, so that samples are in flight, and one step takes longer than `down` waits. The waiting time
-    # is the one of the command, not the one with which the workers were started.
+    # The model is slow, so that samples are in flight, and one step takes longer than `down` waits. `down` waits as
+    # long as its own setting says, not as long as the one with which the workers were started.
     stop_workers(up)
     processes.stop(up.config, [processes.registered(up.config)[model_server.SIM]])
     done = up.cli("up", "--model", "sim", "--sim-options", "--inter-token 10", WEAVEGEN_DRAIN="0.1")

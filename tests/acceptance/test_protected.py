@@ -59,7 +59,7 @@ def test_sums_are_graded_outside_and_come_out_as_before(installation: Installati
 
 
 def bootstrap(here: Installation, name: str, body: str) -> str:
-    """A bootstrap file whose action does this after it has set up the task."""
+    """A bootstrap file whose action runs `body` after it has set up the task."""
     lines = "".join(f"    {line}\n" for line in body.splitlines())
     source = TASK.replace("\n\ndef file_is_right", f"\n{lines}\n\ndef file_is_right", 1)
     source += "\ndef eval_begun(self):\n    return True\n\nself.add_evaluation('Has it begun?', eval_begun)\n"

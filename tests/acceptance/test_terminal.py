@@ -140,7 +140,7 @@ def test_show_uses_a_pager_with_colours(installation: Installation, over: int) -
 
 
 def test_leaving_the_pager_stops_the_reading() -> None:
-    """Of an endless text the first lines appear, and there is no error message about the rest."""
+    """The first lines of an endless text appear, and there is no error message about the rest."""
     code = 'import itertools; from weavegen.cli.paging import page; page(itertools.repeat("x = 1\\n" * 1000))'
     done = subprocess.run(
         ["script", "--quiet", "--return", "--command", shlex.join([sys.executable, "-c", code]), "/dev/null"],

@@ -23,7 +23,7 @@ SAID = [(BlockType.USER, "Hello")]
 
 
 def usage(server: Process) -> dict[str, int]:
-    """What the server says that it has served."""
+    """What the server reports to have served."""
     with urllib.request.urlopen(f"{server.url.removesuffix('/v1')}/sim/usage", timeout=10) as answer:
         return dict(json.load(answer))
 
@@ -281,7 +281,7 @@ def test_a_wrong_address_is_no_fault_of_the_request() -> None:
 
 @pytest.mark.parametrize("refusal", [None, "Only one completion choice is allowed"])
 def test_a_server_that_writes_one_message_is_asked_for_each(refusal: str | None) -> None:
-    """Some ignore `n`, and llama.cpp refuses it without its name."""
+    """Some servers ignore `n`, and llama.cpp refuses it without naming it."""
     asked: list[dict[str, object]] = []
 
     def reply(request: dict[str, object]) -> bytes:

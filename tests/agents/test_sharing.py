@@ -69,7 +69,7 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Metrics:
 
 @pytest.fixture(scope="module")
 def pool(sims: list[Process]) -> Iterator[Installation]:
-    """Workers without a configured server: all servers are lent. At first only the first of `sims` is."""
+    """Workers without a configured server: all servers are lent. At first only the first of `sims` is lent."""
     with installed("--model", "none", WEAVEGEN_USER="ada", OPENAI_API_KEY=KEY) as installation:
         done = installation.cli("pool")
         assert (done.returncode, "weavegen pool add URL" in done.stderr) == (2, True)

@@ -1,6 +1,6 @@
 """`python -m tests.badday`: break an installation in many ways, and print what a user sees, and what is lost.
 
-The model server is simulated; everything else is real. Exit code 1 if a scene is not seen, not mended, or loses a
+The model server is simulated; everything else is real. Exit code 1 if a scene is not seen, not repaired, or loses a
 trace.
 """
 

@@ -168,7 +168,7 @@ def connect(world: World) -> "psycopg.Connection[tuple[Any, ...]]":
 
 
 def table_locked(world: World) -> None:
-    """Somebody locks the journal for twelve seconds in psql, and forgets it."""
+    """A forgotten psql session locks the journal for twelve seconds."""
     connection = connect(world)
     connection.autocommit = False
     connection.execute("lock table steps in access exclusive mode")
@@ -212,7 +212,7 @@ def port_free(world: World) -> None:
 
 
 def other_address(world: World) -> None:
-    """Somebody looks with another address than the workers have."""
+    """A shell has another address of the model server than the workers."""
     world.installation.environ["OPENAI_BASE_URL"] = "http://127.0.0.1:9/v1"
 
 
@@ -244,7 +244,7 @@ def new_home(world: World) -> None:
 
 
 def server(name: str, breaks: Breaks, pattern: str) -> Scene:
-    """A scene in which the only model server fails: its error is in every place where people look."""
+    """A scene in which the only model server fails: its error is in every place where users look."""
     places = ("pool", "doctor", "status", "top", "viewer")
     return Scene(name, breaks, dict.fromkeys(places, pattern), healed)
 
@@ -331,6 +331,6 @@ SCENES = (
         {"doctor": "OPENAI_BASE_URL is .* here, and"},
         address_back,
     ),
-    Scene("up is run with another lease", changed_settings, {"doctor": "ok +settings"}),
+    Scene("up is run with another WEAVEGEN_LEASE", changed_settings, {"doctor": "ok +settings"}),
     Scene("the home is removed", home_removed, {"status": "no traces in"}, new_home),
 )

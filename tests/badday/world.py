@@ -51,7 +51,7 @@ class Scene:
     sees: Mapping[str, str]
     """For each command or page: a regular expression of what it shows within SEEN_SECONDS."""
     mends: Callable[["World"], None] | None = None
-    """What a person has to do; None: nothing, it mends itself."""
+    """What a person has to do; None: nothing, weavegen recovers by itself."""
     lost: int = 0
     """Traces that may fail."""
 
@@ -64,9 +64,9 @@ class Seen:
     after: dict[str, float | None] = field(default_factory=dict)
     """Seconds until each look showed what is wrong; None: it did not."""
     shown: str = ""
-    """The first line that told it."""
+    """The first line that showed it."""
     wrote_after: float | None = None
-    """Seconds from the mending until blocks were written; None: they were not."""
+    """Seconds from the repair until blocks were written; None: they were not."""
     repeated: int = 0
     """Steps that were claimed again."""
     failed: int = 0
@@ -80,7 +80,7 @@ class Seen:
 
 
 class World:
-    """An installation whose model server can be spoilt, with a job that goes on for ever."""
+    """An installation whose model server can be made to fail, with a job that never ends."""
 
     def __init__(self, installation: Installation, front: Front) -> None:
         self.installation, self.front = installation, front
@@ -104,7 +104,7 @@ class World:
                 os.kill(self.pid(name), signal.SIGKILL)
 
     def stop(self, *names: str) -> None:
-        """Pause services with their children, as a host that hangs."""
+        """Pause services with their children, as on a host that hangs."""
         for name in names:
             process = psutil.Process(self.pid(name))
             for each in [process, *process.children(recursive=True)]:
@@ -164,7 +164,7 @@ class World:
         return int(self.sql(f"select count(*) from {query}")[0][0])
 
     def writes(self, seconds: float = WRITING_SECONDS, blocks: int = 20) -> float | None:
-        """Seconds until so many blocks were written. None: they were not within `seconds`."""
+        """Seconds until this many blocks were written. None: they were not within `seconds`."""
         began, first = time.monotonic(), None
         while time.monotonic() < began + seconds:
             with contextlib.suppress(psycopg.DatabaseError):
@@ -177,7 +177,7 @@ class World:
 
 
 def play(world: World, scene: Scene) -> Seen:
-    """Break, look, mend, and see whether traces go on."""
+    """Break, look, repair, and see whether traces go on."""
     seen = Seen(scene)
     if world.writes() is None:
         seen.error = "no blocks were written before the scene"
@@ -217,7 +217,7 @@ def look(world: World, seen: Seen, began: float) -> None:
 
 @contextlib.contextmanager
 def broken_installation() -> Iterator[World]:
-    """An installation behind a server that can be spoilt, which writes traces."""
+    """An installation that writes traces, with a model server that can be made to fail."""
     with tempfile.TemporaryDirectory() as folder:
         server = Process(Path(folder), "model", "--inter-token", "1")
         try:

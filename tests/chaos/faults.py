@@ -60,7 +60,7 @@ class World:
             yield it
 
     def bring_up(self) -> None:
-        """Wait until the supervisor has restarted all services. Only after `down` a person runs `up`."""
+        """Wait until the supervisor has restarted all services. Only after `down` does a person have to run `up`."""
         config, deadline = self.installation.config, time.monotonic() + PATIENCE
         if not processes.registered(config):
             done = self.installation.cli("up")

@@ -147,7 +147,7 @@ def torment(world: World, report: Report, seconds: float) -> None:
         over = time.monotonic()
         if not all_go_on(world):
             names = " and ".join(fault.name for fault in together)
-            report.broken.append(f"after {names}: not every trace went on within {PATIENCE:.0f} s")
+            report.broken.append(f"after {names}: not every trace continued within {PATIENCE:.0f} s")
             return
         for fault in together:
             fault.recovered = time.monotonic() - over
@@ -209,7 +209,7 @@ select count(*) || ' steps taken more than once' from steps where claims > 1 uni
 select count(*) || ' candidates tried' from trials union all
 select count(*) || ' ticks restarted' from events where kind = 'tick restarted' union all
 select count(*) || ' environments rebuilt' from events where kind = 'environment rebuilt' union all
-select count(*) || ' of them otherwise than before, of ' || b.name from events e
+select count(*) || ' of them with other results, of ' || b.name from events e
 join traces t on t.id = e.trace_id join bootstraps b on b.id = t.bootstrap_id
 where e.kind = 'environment rebuilt' and e.detail not like '%all came out as before%' group by b.name
 """
@@ -239,8 +239,8 @@ def audit(place: Installation, report: Report) -> None:
 
 def show(report: Report, seed: int, minutes: float) -> None:
     console = Console(highlight=False, width=120)
-    table = Table(title=f"Seed {seed}, {minutes:g} minutes: faults, and seconds until every trace went on", box=None)
-    for name in ("fault", "times", "lasted, mean", "went on after, median", "at worst"):
+    table = Table(title=f"Seed {seed}, {minutes:g} minutes: faults, and seconds until every trace continued", box=None)
+    for name in ("fault", "times", "lasted, mean", "continued after, median", "at worst"):
         table.add_column(name, justify="left" if name == "fault" else "right")
     for name in FAULTS:
         those = [fault for fault in report.faults if fault.name == name]

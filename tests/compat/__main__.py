@@ -1,7 +1,7 @@
-"""`python -m tests.compat FOLDER`: run each bootstrap file of a folder as it is, and print what came of it.
+"""`python -m tests.compat FOLDER`: run each bootstrap file of a folder as it is, and print the results.
 
-First its own first tick, then two further ticks that the simulation writes, in a real installation. Files that register
-no action by `self.add_action` use an older interface, and are listed. Exit code 1 if a file fails in its first tick.
+It runs the file's own first tick, then two further ticks that the simulation writes, in a real installation. Files
+that register no action by `self.add_action` use an older interface, and are listed. Exit code 1 if a first tick fails.
 """
 
 import argparse
@@ -22,13 +22,13 @@ from weavegen.sandbox.environment import dry_run
 from weavegen.sandbox.providers import Limits
 
 SECONDS = 120.0
-"""Time limit of an operation. Some files wait a minute for a server of theirs."""
+"""Time limit of an operation. Some files wait a minute for a server that they start."""
 WAIT_SECONDS = 900.0
 
 
 @dataclass
 class Outcome:
-    """What came of a file."""
+    """The result of a file."""
 
     name: str
     first: str = ""
@@ -49,7 +49,7 @@ OLDER = "older interface: it does not use self.add_action"
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.compat", description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--files", type=Path, help="a folder whose files /app begins with")
+    parser.add_argument("--files", type=Path, help="a folder whose files are in /app at the start")
     options = parser.parse_args()
     files = sorted(options.folder.glob("*.py"))
     if not files:

@@ -195,7 +195,7 @@ def evaluate(conn: Connection, trace: int, tick: int, run: int, value: bool) -> 
 
 @pytest.fixture
 def returned(conn: Connection) -> tuple[int, int]:
-    """A trace that returned after its last tick, in which alone its task was fulfilled: trace, tick."""
+    """A trace that returned after its last tick, the only one in which its task was fulfilled: trace, tick."""
     [trace] = one_row(conn, "select id from traces where status = 'ended' and fork_of is null order by id")
     [[tick]] = rows(conn, "select max(number) from ticks where trace_id = :trace and caller is null", trace=trace)
     change(conn, "delete from evaluations where trace_id = :trace", trace=trace)
@@ -352,7 +352,7 @@ def test_a_student_continues_what_it_reads_before_it_writes_and_ends_what_was_en
 
 
 def test_a_reply_is_read_again_as_the_tokens_that_were_sampled(conn: Connection) -> None:
-    """After the opening that they were sampled after; without recorded tokens as the template shows it."""
+    """After the same opening as when they were sampled; without recorded tokens, as the template shows it."""
     _, (own, *_) = round_of_an_action(conn)
     change(
         conn,

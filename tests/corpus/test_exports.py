@@ -397,7 +397,7 @@ def test_steps_are_right_or_wrong_and_do_not_contain_the_label(corpus: Installat
 
 
 def test_a_tick_is_found_by_the_key_of_an_earlier_version(corpus: Installation) -> None:
-    """Releases keep the keys of their rows. Before version 0.2 that of a tick had no third number."""
+    """Releases keep the keys of their rows. Before version 0.2 the key of a tick had no third number."""
     db = pooled(urls.database_url(corpus.config))
     [[trace, tick]] = corpus.sql("select trace_id, tick from stepwise_examples where candidate_id is null limit 1")
     with db.connect() as conn:
@@ -622,7 +622,7 @@ def test_a_dry_run_writes_nothing(corpus: Installation, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_for_temporary_files_is_named() -> None:
-    """SQLite keeps the hashes of texts in one."""
+    """SQLite keeps the hashes of texts in a temporary file."""
     with contextlib.closing(sqlite3.connect("")) as database:
         database.execute("pragma max_page_count = 2")
         with pytest.raises(sqlite3.OperationalError) as full:

@@ -1,8 +1,8 @@
 """A reader's desk: an installation with everything that the documents take for granted, and a terminal beside it.
 
-Commands are typed unchanged into bash. Of one that bash would only split into words, a process is forked that has
-imported weavegen already (tests/support/command.py). PLACEHOLDERS replace only what a document invents, such as a
-trace's number or another machine's address.
+Commands are typed unchanged into bash. A command that bash would only split into words runs in a process forked from
+one that has already imported weavegen (tests/support/command.py). PLACEHOLDERS replace only what a document invents,
+such as a trace's number or another machine's address.
 """
 
 import contextlib
@@ -118,7 +118,7 @@ ENDLESS = re.compile(r"weavegen (serve|nano serve|sim|watch|metrics --listen|spa
 PLAIN = re.compile(r"weavegen( [\w ./:=,'\"-]+)?")
 """Commands that bash only splits into words."""
 PORT = re.compile(r"--(?:port|listen) (\d+)")
-"""Where these commands answer once they are up, if they do."""
+"""The port at which these commands answer once they are up, if they do."""
 STEERING = re.compile(r"weavegen (pause|drain|resume|up|pool (add|remove))")
 """Commands that would affect all other commands."""
 REQUESTS = re.compile(r"weavegen request (show|update|answer|cancel) \d")

@@ -66,7 +66,7 @@ ELSEWHERE = {
     "weavegen images build": "the same",
     "weavegen up --model weights": "needs weights, and all the others need the simulation",
 }
-"""Commands that are not run, by their beginning, without the variables before it."""
+"""Commands that are not run, by their beginning, without variables before it."""
 
 
 def words(command: Command) -> list[str]:

@@ -3,12 +3,12 @@
 What is wrong is refused with an error that is documented, nothing hangs, no process dies, and a megabyte takes
 four times as long as a quarter of one, not sixteen times.
 
-As it is, all examples are the same in every run, so that nothing flakes. For a longer search with new ones:
+By default, all examples are the same in every run, so that nothing flakes. For a longer search with new ones:
 
     WEAVEGEN_FUZZ=50 .venv/bin/python -m pytest tests/fuzz        50 times as many examples, drawn at random,
                                                                   and every block type reads every long text
 
-What it finds belongs as an `@example` beside the test, or into `inputs.py`.
+Add what it finds as an `@example` to the test, or to `inputs.py`.
 """
 
 import os
@@ -19,7 +19,7 @@ TIMES = int(os.environ.get("WEAVEGEN_FUZZ", "1"))
 
 
 def fuzz(examples: int) -> settings:
-    """How a test is run: with so many examples, or the multiple that the environment asks for."""
+    """How a test is run: with this many examples, or the multiple that WEAVEGEN_FUZZ asks for."""
     return settings(
         max_examples=examples * TIMES,
         derandomize=TIMES == 1,

@@ -66,7 +66,7 @@ async def check_files(environment: BaseEnvironment) -> None:
 
 
 async def check_ends(environment: BaseEnvironment) -> None:
-    """A background process lives on; a command whose time is up does not, with its children."""
+    """A background process lives on; a command that times out ends with its children."""
     await environment.exec("nohup sh -c 'while true; do date > /tmp/alive; sleep 0.1; done' > /dev/null 2>&1 &")
     with pytest.raises(RuntimeError, match="timed out after 1 s"):
         await environment.exec("sleep 100 & echo $! > /tmp/pid; wait", timeout_sec=1)

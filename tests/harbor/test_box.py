@@ -141,7 +141,7 @@ def test_changes_of_one_trial_are_not_those_of_another(world: World, tmp_path: P
 
 
 def test_image_without_python(world: World, tmp_path: Path) -> None:
-    """The agent's own Python runs by an interpreter beside the image."""
+    """The agent's own Python process uses an interpreter that is not in the image."""
     dockerfile = FILES["environment/Dockerfile"] + "RUN rm -rf /usr/bin/python3* /usr/lib/python3*\n"
     trial = world.trial(write_task(tmp_path / "task", {"environment/Dockerfile": dockerfile}))
     root = root_of(world.config, trial.task, trial.verifier.image, trial.task.steps[0].agent, trial.changes)

@@ -16,7 +16,7 @@ DEEP = "import os\nfor _ in range({}): os.mkdir('d'); os.chdir('d')\nopen('file'
 
 
 def nest(folder: Path, levels: int) -> None:
-    """Make folders in one another, with a file in the last."""
+    """Make nested folders, with a file in the innermost."""
     folder.mkdir()
     subprocess.run([sys.executable, "-c", DEEP.format(levels)], cwd=folder, check=True)
 
@@ -31,7 +31,7 @@ def test_deep_folders(tmp_path: Path) -> None:
 
 
 def test_folders_that_are_too_deep_to_look_into(tmp_path: Path) -> None:
-    """What is in them can't be counted, so that a box may not have them."""
+    """Their contents can't be counted, so a box may not have them."""
     nest(tmp_path / "deep", 3_000)
     used, _ = disk_usage(str(tmp_path / "deep"), LIMITS)
     assert used > LIMITS.disk

@@ -1,4 +1,4 @@
-"""Images that several need at the same time."""
+"""Builds of images: several steps that need one at the same time, full disks, and builds that are killed or fail."""
 
 import shutil
 import threading
@@ -54,7 +54,7 @@ def test_a_step_does_not_wait_for_images_that_others_make(
 
 
 def test_a_full_disk_is_no_failure_of_a_task(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What nobody needs is removed; if that is not enough, the step waits."""
+    """Images that nobody needs are removed; if that is not enough, the step waits."""
     kept, kept_files = prepared(world, tmp_path / "kept", FILES["environment/Dockerfile"] + "RUN : kept\n")
     old, old_files = prepared(world, tmp_path / "old", FILES["environment/Dockerfile"] + "RUN : old\n")
     new, new_files = prepared(world, tmp_path / "new", FILES["environment/Dockerfile"] + "RUN : new\n")

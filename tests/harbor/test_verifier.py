@@ -155,7 +155,7 @@ def test_modules_of_the_agent_s_own_stay(world: World, tmp_path: Path) -> None:
 
 
 def test_links_of_a_task_are_not_followed(world: World, tmp_path: Path) -> None:
-    """Modes of the host's files stay, whatever links a task has in its folders."""
+    """Modes of the host's files do not change, whatever links a task has in its folders."""
     outside = tmp_path / "outside"
     outside.write_text("#!/bin/sh\n")
     outside.chmod(0o600)

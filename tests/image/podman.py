@@ -24,7 +24,7 @@ SECRETS = {
     "FLOWER_PASSWORD": "flower0password",
 }
 READER = "reader0password"
-"""Of the role weavegen_reader."""
+"""The password of the role weavegen_reader."""
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]
 OURS = ("model", "lint", "execute", "execute-2", "beat", "flower", "viewer")
 """The parts that run in weavegen's image until they are told to end."""

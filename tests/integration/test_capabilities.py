@@ -1,4 +1,4 @@
-"""What a model server can do is asked of it: the simulation, nano, and servers that know less."""
+"""weavegen asks model servers what they can do: the simulation, nano, and servers with fewer features."""
 
 from pathlib import Path
 
@@ -95,7 +95,7 @@ def test_a_server_that_does_not_answer_says_why() -> None:
 
 
 def test_conversations_prefer_the_chat_api_of_a_server_that_tells_no_template() -> None:
-    """As transformers' own server and llama.cpp's: they have both, and no /tokenize that takes messages."""
+    """Such as transformers' own server and llama.cpp's: they have both, and no /tokenize that takes messages."""
 
     def reply(request: dict[str, object]) -> bytes | None:
         return None if "prompt" in request else answer({"error": "no messages"}, "500 Internal Server Error")
@@ -108,7 +108,7 @@ def test_conversations_prefer_the_chat_api_of_a_server_that_tells_no_template() 
 
 
 def test_a_chat_api_that_refuses_the_limit_of_tokens() -> None:
-    """As that of models that reason, which want another parameter."""
+    """Such as that of reasoning models, which takes another parameter."""
 
     def reply(request: dict[str, object]) -> bytes:
         if "max_tokens" in request:
@@ -135,7 +135,7 @@ def test_a_gateway_that_guards_all_but_the_api(status: str, monkeypatch: pytest.
 
 @pytest.mark.parametrize("body", [{"tokens": []}, {"error": "Unexpected endpoint or method"}])
 def test_a_route_of_another_program_is_no_tokenizer(body: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As llama.cpp's, and LM Studio's."""
+    """Such as llama.cpp's and LM Studio's."""
     with RawServer() as server:
         right = server.answer
         monkeypatch.setattr(server, "answer", lambda at, asked: answer(body) if at == "/tokenize" else right(at, asked))

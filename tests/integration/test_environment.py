@@ -50,7 +50,7 @@ def config() -> Iterator[Config]:
 
 
 def test_steps_that_ran_out_of_time_are_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What they did before stayed in the process; only those that killed it are left out."""
+    """What they did before they timed out stayed in the process; only steps that killed it are left out."""
     late = Failure(type="TimeLimit", message="", traceback="", stage="process")
     past = [
         (1, Execute(op="call", source="{}"), Executed(error=late), None),

@@ -21,7 +21,7 @@ thread.join()
 start("sh -c 'sleep 60 & wait' & wait")
 input()
 """
-"""Five processes below one, two of which a thread started that has ended."""
+"""Five processes below one, two of them started by a thread that has ended."""
 
 
 @pytest.fixture

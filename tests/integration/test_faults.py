@@ -25,7 +25,7 @@ def faults(db: Database) -> list[Fault]:
 
 
 def waits(db: Database, seconds: int) -> None:
-    """Let the ready steps have waited for so long."""
+    """Let the ready steps have waited for this long."""
     do(db, "update steps set ready_at = now() - make_interval(secs => :seconds)", seconds=seconds)
 
 

@@ -94,7 +94,7 @@ class Patient(BaseHTTPRequestHandler):
 
 
 def test_a_connection_is_used_again_with_its_full_time() -> None:
-    """What an answer left of its time does not bound the next request."""
+    """The time that one answer left unused does not limit the next request."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Patient) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,)).start()
         link = http.Http("EMPTY", 1.0)

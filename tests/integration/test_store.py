@@ -227,7 +227,7 @@ def test_a_changed_program_restarts_the_tick_and_not_the_trace(db: Database) -> 
 def test_workers_of_two_versions_share_traces_while_they_are_upgraded(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tick is left to workers of the version that began it, as long as they live. It starts over after them."""
+    """A tick is left to workers of the version that began it, as long as they live. After that it starts over."""
     enqueue(db, 2, ticks=1)
     old = Worker(db)
     messages = run_until(old, "select count(*) >= 4 from steps where kind = 'sample' and tick = 1")

@@ -32,7 +32,7 @@ subprocess.Popen(["sleep", "600"], env={})
 threading.Thread(target=time.sleep, args=(600,)).start()
 ctypes.CDLL(None).pthread_exit(None)
 """
-"""A program whose first thread has ended and whose second has not: so is a large program for a while after SIGKILL.
+"""A program whose first thread has ended and whose second has not, like a large program for a while after SIGKILL.
 
 It is a zombie, and its child, which no variable marks as a service's, still has it as parent.
 """
@@ -94,7 +94,7 @@ def test_a_service_that_ends_again_and_again_is_given_up_with_its_last_words(wat
     time.sleep(0.5)
     assert len((watched.home / "times").read_text().split()) == 5
 
-    # `up` starts it anew: then the count begins again.
+    # `up` starts it again, and the count of restarts begins again.
     processes.start(watched, "broken", SLEEP)
     kill(processes.registered(watched)["broken"])
     kill(restarted(watched, "broken", 1))

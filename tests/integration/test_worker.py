@@ -117,7 +117,7 @@ def test_environments_are_closed_once_and_only_on_hosts_that_live(
 
 
 class Blocks(Context):
-    """Of a trace with two blocks."""
+    """The context of a trace with two blocks."""
 
     @staticmethod
     def _fetch(conn: Connection, trace_id: int, kept: dict[int, Piece], first: int, end: int) -> None:
@@ -128,7 +128,7 @@ class Blocks(Context):
 def test_a_trace_is_tokenised_again_where_the_server_has_another_tokenizer(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or none any more."""
+    """Or has none any more."""
     monkeypatch.setattr(prompt_assembly, "single", lambda: db)
     kept, claim = Blocks(), SimpleNamespace(trace_id=1, restarts=0)
     prompt, spec = Prompt(type=BlockType.ACTION, window=(0, 2)), SimpleNamespace(settings=Settings())

@@ -20,7 +20,7 @@ from weavegen.trace.render import parse_trace
 from weavegen_nano import WEIGHTS
 
 SMALL = ("rounds=[2]", "max_tokens=96", "query_samples=2", "query_tokens=24", "attempts=2", "context=4096")
-"""On two cores a token takes 0.1 to 0.4 s, the longer the longer the prompt."""
+"""On two cores a token takes 0.1 to 0.4 s, depending on the length of the prompt."""
 BLOCKS = [word for one in SMALL for word in ("--set", one)]
 MESSAGES = ["--set", "assistant.max_tokens=200", "--set", "steps=3"]
 FILES = ROOT / "bootstraps"
@@ -61,7 +61,7 @@ def test_no_trace_fails_for_a_reason_of_ours(installation: Installation, job: tu
     rows = installation.sql("select status, failure_kind, failure from traces where job_id = :j", j=number)
     assert len(rows) == 2
     for status, kind, failure in rows:
-        # A conversation that fills the model's context is the model's; nothing else may end a trace early.
+        # A conversation may fail because it fills the model's context; nothing else may end a trace early.
         assert status == "ended" or kind == "model", (agent, kind, failure)
     [[sampled]] = installation.sql("select sum(sampled_tokens) from traces where job_id = :j", j=number)
     assert sampled > 0

@@ -201,7 +201,7 @@ def queues(here: Installation) -> list[str]:
 
 
 def pids(here: Installation) -> dict[str, int]:
-    """The processes of workers and Flower, which nothing starts again."""
+    """The running workers and Flower, with their pids."""
     services = processes.registered(here.config)
     return {name: services[name].pid for name in (*fleet.WORKERS, fleet.FLOWER) if processes.alive(services[name])}
 
@@ -223,7 +223,7 @@ def settled(here: Installation, broker: Redis) -> None:
 
 
 def works(here: Installation) -> None:
-    """Every worker answers and does its steps, `up` finds everything running, and doctor is content."""
+    """Every worker answers and does its steps, and `up` finds everything running."""
     assert fleet.answering(here.config) == {fleet.node(here.config, name) for name in fleet.WORKERS}, here.logs()
     done = here.cli("run", TICTACTOE, "--ticks", "1", "--set", "rounds=[1]", timeout=120)
     assert done.returncode == 0, done.stderr + here.logs()

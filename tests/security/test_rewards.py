@@ -1,4 +1,4 @@
-"""Protected evaluations: no forgery is rewarded, honest work always is, and what was not evaluated is no zero."""
+"""Protected evaluations: no forgery is rewarded, honest work always is, and a missing evaluation is not a zero."""
 
 import json
 import os
@@ -114,7 +114,7 @@ def test_a_forgery_is_not_rewarded(config: Config, name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in FORGERIES if not name.startswith(("file:", "claim:"))])
 def test_honest_work_is_rewarded_whatever_else_the_process_does(config: Config, name: str) -> None:
-    """What tampers with the process itself may lose it, but never turns a right file into a wrong one."""
+    """Tampering with the process itself may lose the reward, but never turns a right file into a wrong one."""
     with started(config) as environment:
         act(environment, HONEST)
         try:

@@ -18,7 +18,7 @@ PROGRAM = Path(sys.executable).parent / "weavegen"
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(["tests.support.preload"])
 _polling = threading.Lock()
-"""Held where multiprocessing looks for the exit codes of all processes: of two threads, one would read 255."""
+"""Held while multiprocessing polls the exit codes of all processes: of two threads at once, one would read 255."""
 
 
 def run(

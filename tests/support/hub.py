@@ -28,7 +28,7 @@ class Hub:
     files: dict[str, bytes] = field(default_factory=dict)
     """By path in the repository."""
     messages: list[str] = field(default_factory=list)
-    """Of commits."""
+    """The messages of commits."""
     stored: dict[str, bytes] = field(default_factory=dict)
     """Objects of Git LFS by SHA-256."""
     refuses: bool = False

@@ -108,7 +108,7 @@ class Installation:
     def state(self) -> str:
         """What the installation does now, for the message of a test that has waited too long.
 
-        It tells open steps, connections to the database, messages in the broker, the threads of the workers, logs.
+        It lists open steps, connections to the database, messages in the broker, the threads of the workers, logs.
         """
         services = registered(self.config).values()
         told = [f"{service.name}: process {service.pid}" for service in services if psutil.pid_exists(service.pid)]

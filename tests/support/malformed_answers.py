@@ -13,7 +13,7 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
 
 
 def changed(**changes: Any) -> Callable[[Request], Raw]:
-    """A right answer whose choices have other fields."""
+    """A valid answer, except that these fields of its choices are changed."""
     return lambda request: answer(completion(request, **changes))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def reply(messages: list[dict[str, Any]]) -> str:
-    """The text of the script that is next: one for each reply of the model so far."""
+    """The next text of the script: each reply of the model so far has used one."""
     script = next((json.loads(one["content"]) for one in messages if str(one["content"]).startswith("[")), [])
     said = sum(one["role"] == "assistant" for one in messages)
     return str(script[said]) if said < len(script) else "The script is over."

@@ -19,9 +19,9 @@ from weavegen.pool.http import Http
 
 SCRIPT = ROOT / "scripts" / "vllm.sh"
 START = 180.0
-"""Maximum of seconds until a server is ready. Two free cores take about 30."""
+"""Maximum seconds until a server is ready. Two free cores take about 30."""
 SLOTS = 8
-"""Maximum of concurrent requests of the shared server."""
+"""Maximum number of concurrent requests of the shared server."""
 
 
 class Server:

@@ -1,4 +1,4 @@
-"""Citations: right where a source says what the claim says, and nowhere else."""
+"""Citations: right if the source says what the claim says, and only then."""
 
 from bootstraps import citation_archive
 from tests.support.live_task import LiveTask, live_task

@@ -1,4 +1,4 @@
-"""Exercises for nano: judged by the saved file, without end, and always a change."""
+"""Exercises for nano: they never run out, always require a change, and are judged by the saved file."""
 
 import difflib
 import shutil

@@ -233,7 +233,7 @@ class TestNethack:
             "    go_on()\n"
             "go_on()\n"
             "there = nethack.player\n"
-            "for _ in range(20):\n"  # the dungeon is another one each time, and somebody may stand there
+            "for _ in range(20):\n"  # the dungeon differs each time, and a monster or pet may stand there
             "    back = nethack.travel(*here)\n"
             "    go_on()\n"
             "    if back:\n"

@@ -1,4 +1,4 @@
-"""The tournament of tic-tac-toe: only games count that the moves win, when they are played again."""
+"""The tournament of tic-tac-toe: a game counts only if its moves win when they are played again."""
 
 from bootstraps.tournament_server import Pairing, beaten, extends, result, results
 from tests.support.live_task import LiveTask, live_task

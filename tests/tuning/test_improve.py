@@ -81,7 +81,7 @@ def command_of(to: Path) -> list[str]:
 
 
 def killed(nano: Installation, to: Path, reached: Callable[[], bool]) -> None:
-    """Start the loop, kill it as soon as it is there, and wait until the programs that it started are over too."""
+    """Start the loop, kill it once `reached` is true, and wait until the programs that it started are over too."""
     with (to.parent / "log").open("ab") as log:
         process = psutil.Popen(command_of(to), env=nano.environ, cwd=nano.home, stdout=log, stderr=log)
     try:

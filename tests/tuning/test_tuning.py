@@ -84,7 +84,7 @@ def test_it_is_trained_and_served_beside_the_original(
     assert told["rows"]["sft"] > 12, "Is the evaluation's corpus there?"
     assert all(0 < loss < 20 for loss in told["losses"].values()), told
     # These are the model's own blocks with their usual ends, and the answer that it mostly gives. Another end would
-    # cost 15 nats. The answers No, to what it took for good, cost it 2 to 3 nats each.
+    # cost 15 nats. The answers No about what it considers good cost it 2 to 3 nats each.
     assert told["losses"]["sft"] < 0.5, told
     plan = json.loads((out / "plan.json").read_text())
     assert (plan["most"], plan["window"]) == (12, 512)

@@ -27,7 +27,7 @@ OBJECTS = [item for file in KUBERNETES.values() for item in file]
 OUR_IMAGE = ("weavegen:", "${WEAVEGEN_IMAGE:-weavegen:")
 OURS = [name for name, service in COMPOSE["services"].items() if service["image"].startswith(OUR_IMAGE)]
 IMAGE_HOST = "$host"
-"""What stands in deploy/execute-worker.sh for the host's name."""
+"""The host's name in deploy/execute-worker.sh."""
 
 
 def pods() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -43,7 +43,7 @@ def containers() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def commands() -> dict[str, list[str]]:
-    """What runs in weavegen's image, by file and part, without what a shell does before.
+    """The commands that run in weavegen's image, by file and part, without what a shell does before them.
 
     Both kinds of deployment must run the same commands.
     """

@@ -1,4 +1,4 @@
-"""Folders that several processes need, and one of them makes."""
+"""Folders that several processes need and one of them creates."""
 
 import signal
 import subprocess

@@ -49,7 +49,7 @@ def test_the_document_explains_every_figure() -> None:
 
 
 def test_defaults_are_those_of_their_sources() -> None:
-    """A benchmark that was measured again may differ by its noise; where it differs by more, rates.toml is wrong."""
+    """A benchmark that was run again may differ by its noise; if it differs by more, rates.toml is wrong."""
     sources: dict[str, tuple[float, float]] = {}
     """By rate: what the sources say, and by what share the default may differ from it."""
     _, sampled, share, read, trace_bytes, _, ticks, _ = rows("agents.txt", "A trace of each")["tictactoe weave"]

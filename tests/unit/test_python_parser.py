@@ -13,7 +13,7 @@ from weavegen.python_parser import parse
 
 @pytest.fixture
 def interrupted() -> Iterator[None]:
-    """Collections of garbage are frequent, and let other threads run."""
+    """Garbage collections are frequent, and let other threads run."""
 
     def pause(*_: object) -> None:
         time.sleep(1e-4)

@@ -15,7 +15,7 @@ NOTHING = Measure(math.nan, math.nan, math.nan, 0)
 
 
 def measured(**files: tuple[int, int]) -> Evaluation:
-    """An evaluation with so many successes of so many traces, by file."""
+    """An evaluation with these numbers of successes and traces, by file."""
     success = {name: share([n < won for n in range(of)]) for name, (won, of) in files.items()}
     return Evaluation("model", success, NOTHING, NOTHING, NOTHING, NOTHING, None)
 
@@ -29,7 +29,7 @@ def order(**changes: object) -> Order:
 
 
 def loop_of(*won: int, of: int = 80) -> Loop:
-    """A loop whose rounds had so many successes."""
+    """A loop whose rounds had these numbers of successes."""
     loop = Loop(name="loop", order=order())
     for number, count in enumerate(won):
         loop.rounds.append(Round(number=number, evaluation=measured(a=(count, of))))

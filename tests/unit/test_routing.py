@@ -21,7 +21,7 @@ class Simulated:
     pace: float = 1.0
     """Seconds of work that it does in a second."""
     prompt: float = 0.0
-    """Seconds that the prompt of a trace that is new to it takes, one after another."""
+    """Seconds that the prompt of a trace that is new to it takes; it computes one prompt at a time."""
     alive: bool = True
     left: list[list[float]] = field(default_factory=list)
     """Per request, the seconds of work left of each sequence, oldest first; only the first `slots` run."""

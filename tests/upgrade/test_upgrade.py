@@ -37,7 +37,7 @@ RESTARTED = "select distinct trace_id from events where kind = 'tick restarted'"
 
 
 def test_open_traces_of_the_previous_version_continue(upgraded: Installation) -> None:
-    """Finished ticks stay. A tick under way goes on, or starts over where its program asks for other steps now."""
+    """Finished ticks stay. A tick under way goes on, or starts over if its program asks for other steps now."""
     finished = upgraded.sql(FINISHED)
     open_traces = upgraded.sql("select id, blocks, status from traces where finished_at is null order by id")
     before = {id: blocks for id, blocks, _ in open_traces}

@@ -28,7 +28,7 @@ def ticks(conn: Connection, trace: int, firsts: list[int], rewards: list[float])
 
 @pytest.fixture
 def both(corpus: Database) -> tuple[int, int]:
-    """Two traces that part at block 5, in tick 1; the second has a debug block more in that tick."""
+    """Two traces that diverge at block 5, in tick 1; the second has one more debug block in that tick."""
     bodies = [action(number, 3) for number in range(9)]
     with corpus.begin() as conn:
         a, b = (new_trace(conn, status="ended") for _ in range(2))
@@ -111,7 +111,7 @@ def test_many_ticks_are_on_pages(page: Page, corpus: Database) -> None:
 
 
 def test_blocks_after_a_subagent_s_ticks_are_shown(page: Page, corpus: Database) -> None:
-    """Tick 1 goes on after the subagent's tick 2 with blocks that have its own number, and there the traces part."""
+    """Tick 1 goes on after the subagent's tick 2 with blocks that have its own number, and there the traces diverge."""
     with corpus.begin() as conn:
         a, b = (new_trace(conn, status="ended") for _ in range(2))
         for trace in (a, b):
@@ -159,7 +159,7 @@ def test_two_jobs_by_measures_with_intervals(page: Page, corpus: Database) -> No
     page.get_by_label("Compare with job").fill(str(b))
     page.get_by_role("button", name="Compare").click()
     row = page.locator("tr", has=page.get_by_role("cell", name="success", exact=True)).first
-    # The failed trace is no success.
+    # The failed trace does not count as a success.
     for cell, outcomes in ((1, [True] * 9 + [False] * 2), (2, [True] + [False] * 10)):
         wanted = share(outcomes)
         text = f"{wanted.value:.1%} {wanted.low:.1%} to {wanted.high:.1%}, 11 traces"

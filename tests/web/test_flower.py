@@ -1,6 +1,6 @@
 """Flower with real workers: the text of its rows, and whether their states are true.
 
-With WEAVEGEN_PICTURES=1 the pictures of docs/flower.md are created again.
+With WEAVEGEN_PICTURES=1 it creates the pictures of docs/flower.md again.
 """
 
 import json

@@ -36,7 +36,7 @@ MALFORMED = (
 @pytest.mark.parametrize("host", MALFORMED, ids=ascii)
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_malformed_or_foreign_host_is_refused(method: str, host: str) -> None:
-    """Some of these a browser or an HTTP server would never pass on. The guard does not rely on that."""
+    """A browser or an HTTP server would never pass on some of these. The guard does not rely on that."""
     for hosts in (LOCAL, None):
         guard = Guard(PlainTextResponse("answered"), hosts)
         headers = Headers(raw=[(b"host", host.encode()), (b"origin", f"http://{host}".encode())])
@@ -67,7 +67,7 @@ NUMBERS = (
     "0x1", "1_000", "%00", "%C2%B2", "%D9%A1", "+1", " 1", "", "9" * 5000, "999999999999999",
     "1000000000000000", "nan", "1.0", "1;2", "%FF",
 )  # fmt: skip
-"""What no row has as its number, or what is no number."""
+"""Numbers that no row has, and texts that are not numbers."""
 QUERIES = (
     *(
         "/jobs/{n}",

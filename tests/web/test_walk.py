@@ -1,5 +1,5 @@
 """What a researcher does in a day, in one walk through the viewer over a whole installation: enqueue, watch, find the
-worst tick, compare it with a fork, annotate ten blocks, export. On a desktop, in the dark, and on a phone.
+worst tick, compare it with a fork, annotate ten blocks, export. On a desktop, in dark mode, and on a phone.
 """
 
 import re
@@ -97,7 +97,7 @@ def test_a_walk(
     assert before[-1500 : -len(header)] in shown, "the blocks before it are its own"
     assert ask(viewer, "GET", f"/traces/{trace}/blocks/0/prompt", {})[0] == 404, "nobody was asked for block 0"
 
-    # Compare: a fork writes the failed block anew.
+    # Compare: a fork writes the failed block again.
     forked = installation.json("fork", str(trace), "--at", str(index), "--seed", "9")
     installation.wait(forked["job"])
     screen.goto(f"/traces/{trace}/about")
@@ -106,7 +106,7 @@ def test_a_walk(
     expect(screen.locator("main")).to_contain_text(f"is a fork of trace {trace} at block {forked['fork_at']}")
     look("compared")
 
-    # Judge: ten blocks by keys, as somebody of this screen's own.
+    # Judge: ten blocks by keys, as a separate user for each screen.
     me = f"walker {request.node.name}"
     screen.goto(f"/review?job={job}")
     screen.get_by_label("You annotate as").fill(me)

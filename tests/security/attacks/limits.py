@@ -1,4 +1,4 @@
-"""Taking what the kernel counts for no process: buffers of sockets and pipes, locks and reports of shared files."""
+"""Using what the kernel counts for no process: buffers of sockets and pipes, locks, notifications of shared files."""
 
 import contextlib
 import time

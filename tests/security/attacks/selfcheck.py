@@ -95,7 +95,7 @@ def block(attack: Attack, told: dict[str, Any]) -> str:
 def run(attack: Attack, place: Arena, *, tried: bool = False) -> Finding:
     """Execute one attack in an environment of its own, started like a trace's, and then check the host.
 
-    `tried`: the block is a candidate that is tried. Then also the environment must be as before, if it lives.
+    `tried`: the block is a candidate that is tried. Then the environment, too, must be as before, if it lives.
     """
     if tried:
         limits = replace(attack.limits, seconds=min(attack.limits.seconds, 1.5))
@@ -121,7 +121,7 @@ def run(attack: Attack, place: Arena, *, tried: bool = False) -> Finding:
         place.neighbour.ping()
     except Escaped as error:
         return Finding(attack=attack.name, contained=False, how=str(error), seconds=time.monotonic() - began)
-    except Exception as error:  # noqa: BLE001 - whatever an attack makes of the worker is its success
+    except Exception as error:  # noqa: BLE001 - any error that an attack causes in the worker is its success
         how = f"the worker's side raises {type(error).__name__}: {error}"
         return Finding(attack=attack.name, contained=False, how=how[:500], seconds=time.monotonic() - began)
     finally:
