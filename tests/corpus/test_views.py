@@ -214,7 +214,7 @@ def test_views_are_refreshed_automatically_when_due(written: Database) -> None:
 
 
 def test_only_materialised_views_are_refreshed(db: Database) -> None:
-    with db.connect() as conn, pytest.raises(UsageError, match="no materialised view corpus, nonsense: choose of"):
+    with db.connect() as conn, pytest.raises(UsageError, match="no materialised view corpus, nonsense: choose from"):
         list(refresh_views(conn, ["corpus", "nonsense"]))
 
 
