@@ -37,7 +37,7 @@ def main(names: list[str]) -> int:
     """Run several benchmarks, each in a process of its own, because they start installations and caches are per
     process."""
     if strange := [name for name in names if name not in NAMES + APART]:
-        sys.stderr.write(f"bench: there is no {', '.join(strange)}: choose of {', '.join(NAMES + APART)}\n")
+        sys.stderr.write(f"bench: there is no {', '.join(strange)}: choose from {', '.join(NAMES + APART)}\n")
         return 2
     if len(names) == 1:
         return run_one(names[0])
