@@ -86,7 +86,7 @@ def test_the_projects_examples_are_legal_blocks_and_are_found(conn: Connection) 
         ("nonsense", "see bootstraps/examples"),
         (
             "type = 'action'\n[[example]]\ndescription='d'\nquestion='q'\nscore=1.0\nbody='x = 1'\n",
-            "no good action block",
+            "not a good action block",
         ),
     ],
 )
