@@ -13,7 +13,7 @@ PACKAGES = ("weavegen", "weavegen_nano", "tasks", "bootstraps", "migrations")
 BOUNDS = {
     "lines of Python in weavegen/": 40_000,
     "lines of Python in tasks/": 700,
-    "cycles between rooms": 0,
+    "cycles between packages": 0,
     "size of ARCHITECTURE.md, bytes": 16_384,
 }
 """The largest allowed value of each figure that has a limit."""
@@ -29,17 +29,17 @@ def lines(folder: str) -> int:
     return sum(len(path.read_text().splitlines()) for path in files(folder))
 
 
-def room_of(module: str) -> str:
-    """The room of a module: a folder directly below weavegen/, a file there, or another package."""
+def package_of(module: str) -> str:
+    """The package of a module. A file directly below weavegen/ counts as one."""
     parts = module.split(".")
     return ".".join(parts[:2]) if parts[0] == "weavegen" else parts[0]
 
 
 def imports() -> set[tuple[str, str]]:
-    """Pairs (importing room, imported room), including imports inside functions."""
+    """Pairs (importing package, imported package), including imports inside functions."""
     graph = grimp.build_graph(*PACKAGES, cache_dir=None)
     pairs = {
-        (room_of(module), room_of(imported))
+        (package_of(module), package_of(imported))
         for module in graph.modules
         for imported in graph.find_modules_directly_imported_by(module)
     }
@@ -47,8 +47,8 @@ def imports() -> set[tuple[str, str]]:
 
 
 def cycles(pairs: set[tuple[str, str]]) -> list[list[str]]:
-    """Groups of rooms that import each other, directly or indirectly."""
-    reached = {room: {room} for pair in pairs for room in pair}
+    """Groups of packages that import each other, directly or indirectly."""
+    reached = {package: {package} for pair in pairs for package in pair}
     grown = True
     while grown:
         grown = False
@@ -76,9 +76,9 @@ def main() -> int:
         "lines of Python in weavegen/": lines("weavegen"),
         "lines of Python in tasks/": lines("tasks"),
         "lines of Python in weavegen_nano/": lines("weavegen_nano"),
-        "rooms": len({room for pair in pairs for room in pair}),
-        "imports between rooms": len(pairs),
-        "cycles between rooms": len(groups),
+        "packages": len({package for pair in pairs for package in pair}),
+        "imports between packages": len(pairs),
+        "cycles between packages": len(groups),
         "size of ARCHITECTURE.md, bytes": (ROOT / "ARCHITECTURE.md").stat().st_size,
     }
     missed = 0

@@ -1,3 +1,3 @@
-"""The version of weavegen. A module of its own, so that every room can import it."""
+"""The version of weavegen. A module of its own, so that every package can import it."""
 
 __version__ = "0.2.0"

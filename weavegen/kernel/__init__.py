@@ -1,1 +1,1 @@
-"""What every other room may import: the step protocol, replay, settings, seeds, prompts. Pure."""
+"""What every other package may import: the step protocol, replay, settings, seeds, prompts. Pure."""
