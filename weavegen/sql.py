@@ -23,7 +23,7 @@ def text(query: str) -> str:
 
 
 def included(query: str) -> str:
-    """A query's text in which {PACKAGE/NAME} stands for the text of another, such as an expression that several share."""
+    """A query's text in which {PACKAGE/NAME} stands for the text of another, such as an expression that some share."""
     return INCLUDED.sub(lambda found: text(found[1]), query)
 
 
