@@ -19,7 +19,6 @@ from weavegen.errors import ModelError
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Execute, Executed, Prompt
 from weavegen.kernel.template import PLAIN
-from weavegen.pool.client import ModelClient
 from weavegen.pool.conversation import Piece
 from weavegen.pool.tokens import Sampled, Text, Tokens
 from weavegen.store import environments, steps, workers
@@ -149,7 +148,7 @@ def test_a_trace_is_tokenised_again_where_the_server_has_another_tokenizer(
 class Conversation(Context):
     """A conversation of one message."""
 
-    def _messages(self, claim: Claimed, prompt: Prompt, client: ModelClient) -> dict[int, Piece]:
+    def _messages(self, claim: Claimed, prompt: Prompt, tokenizer: tuple[int, ...]) -> dict[int, Piece]:
         return {0: Piece("Hello", BlockType.USER)}
 
 

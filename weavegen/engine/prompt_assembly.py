@@ -73,7 +73,7 @@ class Context:
         """The prompt of a step, in the tokens of `client`'s model, cut to what it can take."""
         if prompt.type in MESSAGE:
             return self._conversation(claim, prompt, spec, template, client)
-        kept = self._pieces(claim, client)
+        kept = self._pieces(claim, client.tokenizer)
         first, end = prompt.window
         indexes = [*range(min(PINNED, end)), *range(first, end)]
         for index in [index for index in list(kept) if PINNED <= index < first]:
@@ -121,9 +121,9 @@ class Context:
             model=client.model,
         )
 
-    def _pieces(self, claim: Claimed, client: ModelClient) -> dict[int, Piece]:
+    def _pieces(self, claim: Claimed, tokenizer: tuple[int, ...]) -> dict[int, Piece]:
         """What is kept of a trace, by index."""
-        key = (claim.restarts, *client.tokenizer)
+        key = (claim.restarts, *tokenizer)
         with self._lock:
             _, before, kept = self._kept.pop(claim.trace_id, (0.0, key, {}))
             if before != key:
@@ -137,7 +137,7 @@ class Context:
         self, claim: Claimed, prompt: Prompt, spec: TraceSpec, template: Template, client: ModelClient
     ) -> Read:
         """The messages of the window. Raises ModelError where they leave no room for another one."""
-        messages, end = self._messages(claim, prompt, client), prompt.window[1]
+        messages, end = self._messages(claim, prompt, client.tokenizer), prompt.window[1]
         parts: list[Text | Tokens] = []
         after: BlockType | None = None
         for piece in messages.values():
@@ -165,16 +165,16 @@ class Context:
 
     def said(self, claim: Claimed, prompt: Prompt, spec: TraceSpec, client: ModelClient) -> tuple[list[Said], Read]:
         """The messages of a conversation for a chat API, which applies the template itself."""
-        messages = self._messages(claim, prompt, client)
+        messages = self._messages(claim, prompt, ())
         said = [(piece.type, piece.text) for piece in messages.values() if piece.type is not None]
         count = sum(math.ceil(len(text) / CHARS_PER_TOKEN) for _, text in said)
         first = min(messages, default=prompt.window[1])
         length = spec.settings.context or client.length
         return said, Read("", first, cut=None, asking=None, count=count, model=client.model, length=length)
 
-    def _messages(self, claim: Claimed, prompt: Prompt, client: ModelClient) -> dict[int, Piece]:
+    def _messages(self, claim: Claimed, prompt: Prompt, tokenizer: tuple[int, ...]) -> dict[int, Piece]:
         """The messages of a conversation, by index."""
-        kept, (first, end) = self._pieces(claim, client), prompt.window
+        kept, (first, end) = self._pieces(claim, tokenizer), prompt.window
         for index in [index for index in list(kept) if index < first]:
             kept.pop(index, None)
         missing = next((index for index in range(first, end) if index not in kept), None)
