@@ -63,11 +63,11 @@ class Logprobs(msgspec.Struct):
     content: list[ListedToken] | None = None
 
     def __post_init__(self) -> None:
-        for one in self.content or ():
-            self.tokens.append(one.token if one.id is None else f"token_id:{one.id}")
-            self.token_logprobs.append(one.logprob)
-            top = {other.token: other.logprob for other in one.top_logprobs or () if other.logprob is not None}
-            self.top_logprobs = [*(self.top_logprobs or ()), top]
+        if self.content:
+            self.tokens = [one.token if one.id is None else f"token_id:{one.id}" for one in self.content]
+            self.token_logprobs = [one.logprob for one in self.content]
+            tops = [one.top_logprobs or () for one in self.content]
+            self.top_logprobs = [{one.token: one.logprob for one in top if one.logprob is not None} for top in tops]
 
     @classmethod
     def read(cls, value: Any) -> "Logprobs":
