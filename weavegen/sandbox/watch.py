@@ -137,9 +137,10 @@ class Watch:
         if threads > limits.processes + 8:
             return f"it has {threads} processes and threads, {limits.processes} are allowed"
         used, inodes = files(handle)
-        written, entries = disk_usage(state.changes, limits) if state.changes else (0, 0)
-        written += deleted_bytes(handle, members, limits) if state.changes else 0
-        inodes += entries
+        written = 0
+        if state.changes:
+            written, entries = disk_usage(state.changes, limits)
+            written, inodes = written + deleted_bytes(handle, members, limits), inodes + entries
         if inodes > limits.inodes:
             return f"it has {inodes:,} files and folders, {limits.inodes:,} are allowed"
         if (open_sockets := sockets(handle)) > limits.sockets:
