@@ -96,33 +96,24 @@ class World:
 Fault = Callable[[World], Iterator[float]]
 
 
-def kill(pid: int, children: Sequence[psutil.Process] = ()) -> None:
-    """Send SIGKILL to a process and to `children`."""
+def kill(pid: int) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
-        for process in (psutil.Process(pid), *children):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGKILL)
-
-
-def own_children(world: World, pid: int) -> list[psutil.Process]:
-    """Return the children of a service that are not services themselves.
-
-    A worker starts a dead supervisor, and the supervisor the other services: with all its descendants, a worker would
-    take the whole installation with it, and nobody is left to restart it.
-    """
-    services = {service.pid for service in processes.registered(world.installation.config).values()}
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return [child for child in psutil.Process(pid).children() if child.pid not in services]
-    return []
+        psutil.Process(pid).send_signal(signal.SIGKILL)
 
 
 def service_killed(name: str, *, family: bool = False) -> Fault:
-    """The supervisor restarts the service. Nobody mends anything by hand."""
+    """The supervisor restarts the service. Nobody mends anything by hand.
+
+    `family`: with its descendants, but for other services. A worker restarts a dead supervisor, and the supervisor the
+    other services: without all of these, nobody would be left to restart anything.
+    """
 
     def fault(world: World) -> Iterator[float]:
-        service = processes.find(world.installation.config, name)
-        if service is not None:
-            kill(service.pid, own_children(world, service.pid) if family else ())
+        services = processes.registered(world.installation.config)
+        if name in services and family:
+            processes.end([services[name]], grace=0, sig=signal.SIGKILL, spared=services.values())
+        elif name in services and processes.alive(services[name]):
+            kill(services[name].pid)
         yield world.random.uniform(0, 4)
 
     return fault
@@ -130,7 +121,7 @@ def service_killed(name: str, *, family: bool = False) -> Fault:
 
 def lint_child_killed(world: World) -> Iterator[float]:
     service = processes.find(world.installation.config, "lint")
-    children = own_children(world, service.pid) if service is not None else []
+    children = psutil.Process(service.pid).children() if service is not None else []
     if children:
         kill(world.random.choice(children).pid)
     yield 0
