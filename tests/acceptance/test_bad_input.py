@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -188,3 +189,20 @@ def test_ctrl_c_while_a_command_is_still_imported() -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, "Traceback" in err) == (130, "", False)
+
+
+LATE = """
+import os, signal, sys
+class Late:
+    def __del__(self, kill=os.kill, process=os.getpid(), number=signal.SIGINT):
+        kill(process, number)
+sys.modules["late"] = Late()  # deleted when Python ends
+sys.argv = ["weavegen", "--version"]
+from weavegen.cli import main
+main()
+"""
+
+
+def test_ctrl_c_when_a_command_is_over() -> None:
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,10 +1,12 @@
 """What all commands share: the app, the option --json, printing of results and errors, database connections."""
 
+import atexit
 import errno
 import functools
 import inspect
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -166,6 +168,7 @@ def common(
 def main() -> NoReturn:
     """Run the command line. Expected errors become one line and an exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # once it is over, Ctrl-C no longer changes the code
     try:
         try:
             code = app(standalone_mode=False)
