@@ -112,11 +112,6 @@ class PrefixCache:
         self.size = tokens // BLOCK
         self._blocks: OrderedDict[int, Floats] = OrderedDict()
 
-    @property
-    def usage(self) -> float:
-        """Fraction of the cache in use, 0 to 1."""
-        return len(self._blocks) / self.size if self.size else 0.0
-
     def find(self, prompt: Prompt) -> int:
         """Copy cached blocks into a prompt. Returns the number of copied tokens, which never include the last token."""
         known = list(itertools.takewhile(self._blocks.__contains__, _keys(prompt.ids[:-1])))

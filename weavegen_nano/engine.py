@@ -154,6 +154,15 @@ class Engine:
         """Continuations in the batch."""
         return sum(len(job.rows) for job in list(self._running))
 
+    @property
+    def usage(self) -> float:
+        """Share of all slots' keys and values that running orders hold, 0 to 1.
+
+        As in vLLM, the prefix cache does not count, because its blocks make room for others.
+        """
+        tokens = sum(len(job.order.prompt) + len(job.rows) * job.state.length for job in list(self._running))
+        return tokens / (self.slots * self.model.shape.length)
+
     def submit(self, order: Order) -> "Future[Result]":
         """Queue an order. If the returned future is cancelled, sampling stops."""
         future: Future[Result] = Future()

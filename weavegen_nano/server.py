@@ -122,7 +122,7 @@ class NanoApi(http.Api):
             self.engine.counters,
             running=sum(engine.running for engine in engines),
             waiting=sum(engine.waiting for engine in engines),
-            usage=sum(engine.cache.usage for engine in engines) / len(engines),
+            usage=sum(engine.usage for engine in engines) / len(engines),
         )
         return page.text()
 
