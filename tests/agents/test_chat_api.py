@@ -97,8 +97,8 @@ def test_weave_is_refused_in_one_line(installation: Installation, server: Proces
     done = installation.cli("enqueue", TICTACTOE)
     assert done.returncode == 2
     assert done.stderr == (
-        f"weavegen: {server.url} has only the chat API: weave and planning need completions with logprobs, as vLLM has "
-        "them; or give --agent, one of react, research, funsearch, toolsmith\n"
+        f"weavegen: {server.url} has only the chat API: for weave and planning use vLLM or llama.cpp, which "
+        "have logprobs; or give --agent, one of react, research, funsearch, toolsmith\n"
     )
 
 

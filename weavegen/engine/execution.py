@@ -194,7 +194,7 @@ class Execution:
         try:
             arguments = msgspec.json.decode(wish.arguments, type=dict[str, Any])
         except (msgspec.DecodeError, RecursionError) as error:
-            return {"error": f"the arguments are no JSON object: {error}"}
+            return {"error": f"the arguments are not a JSON object: {error}"}
         request = {"server": wish.server, "tool": wish.tool, "arguments": wish.arguments}
         with database().begin() as conn:
             before = messages.begin_call(conn, step_id, wish.turn, request, again=again)

@@ -246,21 +246,21 @@ def read_rewards(upper: Path) -> dict[str, float]:
         except (ValueError, RecursionError):
             raise Invalid("reward.json is not JSON") from None
         if not isinstance(value, dict) or not value:
-            raise Invalid("reward.json is no object with numbers")
+            raise Invalid("reward.json is not an object with numbers")
         return {clean(name, 200): checked_number("reward.json", number) for name, number in value.items()}
     if (text := read_file(upper, "reward.txt")) is None:
         raise Invalid("the tests wrote neither reward.json nor reward.txt")
     try:
         return {"reward": checked_number("reward.txt", float(text))}
     except ValueError:
-        raise Invalid("reward.txt is empty" if not text.strip() else "reward.txt is no number") from None
+        raise Invalid("reward.txt is empty" if not text.strip() else "reward.txt has no number") from None
 
 
 def checked_number(name: str, value: object) -> float:
     with contextlib.suppress(OverflowError):  # of an integer that is too large
         if not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value):
             return float(value)
-    raise Invalid(f"{name} has {value!r:.40}, which is no finite number")
+    raise Invalid(f"{name} has {value!r:.40}, which is not a finite number")
 
 
 def read_file(upper: Path, name: str) -> str | None:
@@ -270,7 +270,7 @@ def read_file(upper: Path, name: str) -> str | None:
         for part in ("logs", "verifier"):
             folder = folder / part
             if not stat.S_ISDIR(folder.lstat().st_mode):
-                raise Invalid(f"/logs/verifier is no folder any more: {part} was replaced")
+                raise Invalid(f"/logs/verifier is no longer a folder: {part} was replaced")
         descriptor = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
@@ -278,7 +278,7 @@ def read_file(upper: Path, name: str) -> str | None:
         raise Invalid(f"{name} can't be read: {error.strerror}") from None
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise Invalid(f"{name} is no regular file")
+            raise Invalid(f"{name} is not a regular file")
         data = file.read(MAX_REWARD_BYTES + 1)
     if len(data) > MAX_REWARD_BYTES:
         raise Invalid(f"{name} is too long")

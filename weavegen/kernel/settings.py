@@ -294,15 +294,15 @@ def check_json(value: Any, what: str, depth: int = NESTED, parts: float = math.i
         waiting += [(one, level + 1) for one in inner]
         for text in part if isinstance(part, dict) else [part] if isinstance(part, str) else ():
             if not isinstance(text, str):
-                raise UsageError(f"{what}: the key {text!r:.50} is no text: name it with a string")
+                raise UsageError(f"{what}: the key {text!r:.50} is not text: use a string")
             if _UNSTORABLE.search(text) or len(text) > chars:
                 raise UsageError(f"{what}: {text!a:.50} is too long, or can't be stored: leave it out")
         if isinstance(part, int) and not -(2**63) <= part < 2**63:
             raise UsageError(f"{what}: a whole number has more than 64 bits: give it as a string")
         if isinstance(part, float) and not math.isfinite(part):
-            raise UsageError(f"{what}: {part} is no number of JSON's: give a finite one")
+            raise UsageError(f"{what}: {part} is not a JSON number: give a finite number")
         if not isinstance(part, dict | list | tuple | str | int | float | None):
-            raise UsageError(f"{what}: {type(part).__name__} is no type of JSON's: give text, numbers, lists, objects")
+            raise UsageError(f"{what}: {type(part).__name__} is not a JSON type: give text, numbers, lists, objects")
 
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")

@@ -51,7 +51,7 @@ OPTIONAL = {
     "add_special_tokens": "the server adds its BOS token to texts",
 }
 """Parameters that a server may refuse, and what follows."""
-CHAT_ONLY = "{url} has only the chat API: weave and planning need completions with logprobs, as vLLM has them"
+CHAT_ONLY = "{url} has only the chat API: for weave and planning use vLLM or llama.cpp, which have logprobs"
 UNKNOWN = re.compile("unrecognized|unknown|unexpected|extra|unsupported|not (?:supported|enabled|permitted)")
 """Words of servers that refuse a parameter, whatever its value."""
 BYTES_PER_TOKEN, BYTES_PER_LISTED_TOKEN = 256, 1024

@@ -148,7 +148,7 @@ def read_regular(root: int, parts: Sequence[str], limit: int) -> bytes:
         status = os.fstat(place)
         # A hard link leads to a file of the same file system, which is the workspace and nothing else.
         if not stat.S_ISREG(status.st_mode) or status.st_dev != os.fstat(root).st_dev:
-            raise ValueError("no regular file of the workspace")
+            raise ValueError("not a regular file of the workspace")
         if status.st_size > limit:
             raise ValueError(f"too large, all files together may have {MAX_BYTES:,} bytes")
         file = stack.enter_context(opened(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_NONBLOCK))
@@ -176,7 +176,7 @@ def check_claim(text: str | None) -> Any:
         value = json.loads(text or "", parse_constant=int)  # int("NaN") raises: JSON has no NaN
         check_value(value)
     except (ValueError, RecursionError):
-        raise InvalidAnswer("is missing, or is no JSON of at most 100,000 characters") from None
+        raise InvalidAnswer("is missing, or is not JSON of at most 100,000 characters") from None
     return value
 
 
