@@ -11,6 +11,8 @@ BLOCK = 16
 """Tokens per block of the prefix cache; vLLM's default."""
 _CHUNK = 256
 """Prompt tokens computed at once. Small chunks waste less work on scores that the causal mask removes."""
+_FEW = 16
+"""Up to this many queries, OpenBLAS multiplies the keys by them in less than half the time of queries by keys."""
 _GROW = 64
 """Initial capacity of a continuation in tokens. A full continuation doubles its capacity."""
 
@@ -71,6 +73,11 @@ class Continuations:
         """Keep only these rows."""
         self._cached = self._cached[:, :, rows]
 
+    def tokens(self, row: int, start: int) -> Floats:
+        """Return the keys and values of a row's text from the prompt's token `start` on."""
+        own = self._cached[:, :, row, :, : self.length]
+        return np.concatenate([self._prompt.cached[..., start:, :], own], axis=-2)
+
     def extend(self) -> None:
         """Make room for one more token."""
         if self.length == self._cached.shape[-2]:
@@ -86,7 +93,10 @@ class Continuations:
         q = queries.transpose(1, 0, 2, 3).reshape(heads, rows * group, head)
         scores = np.empty((heads, rows * group, end + self.length), np.float32)
         since = scores.reshape(heads, rows, group, -1)[..., end:].transpose(1, 0, 2, 3)
-        np.matmul(q, before.swapaxes(-1, -2), out=scores[..., :end])
+        if rows * group <= _FEW:
+            scores[..., :end] = (before @ q.swapaxes(-1, -2)).swapaxes(-1, -2)
+        else:
+            np.matmul(q, before.swapaxes(-1, -2), out=scores[..., :end])
         np.matmul(queries, own[0].swapaxes(-1, -2), out=since)
         total = _exponentials(scores)
         seen = scores[..., :end] @ before_values
@@ -105,7 +115,7 @@ def _exponentials(scores: Floats) -> Floats:
 
 
 class PrefixCache:
-    """Keys and values of blocks of prompts, by the hash of all tokens up to the block's end. Evicts by LRU."""
+    """Keys and values of blocks of texts, by the hash of all tokens up to the block's end. Evicts by LRU."""
 
     def __init__(self, tokens: int) -> None:
         """`tokens`: maximum number of tokens."""
@@ -121,19 +131,20 @@ class PrefixCache:
         prompt.known = len(known) * BLOCK
         return prompt.known
 
-    def keep(self, prompt: Prompt) -> None:
-        """Add the blocks of a computed prompt."""
-        keys = _keys(prompt.ids)
-        for number, key in enumerate(keys):
+    def keep(self, ids: Ids, cached: Floats, start: int = 0) -> None:
+        """Add the whole blocks of computed tokens. `cached`: from the token `start` on, which begins a block."""
+        keys = _keys(ids)
+        for number, key in enumerate(keys[start // BLOCK :]):
             if key not in self._blocks:
-                self._blocks[key] = prompt.cached[..., number * BLOCK : (number + 1) * BLOCK, :].copy()
+                self._blocks[key] = cached[..., number * BLOCK : (number + 1) * BLOCK, :].copy()
         self._use(keys)
         while len(self._blocks) > self.size:
             self._blocks.popitem(last=False)
 
     def _use(self, keys: list[int]) -> None:
         for key in reversed(keys):  # the first block is marked last: without it the others can't be found
-            self._blocks.move_to_end(key)
+            if key in self._blocks:
+                self._blocks.move_to_end(key)
 
 
 def _keys(ids: Ids) -> list[int]:

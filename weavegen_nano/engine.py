@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weavegen_nano.attention import Continuations, PrefixCache, Prompt
+from weavegen_nano.attention import BLOCK, Continuations, PrefixCache, Prompt
 from weavegen_nano.counters import Counters
 from weavegen_nano.llama import Floats, Ids, Llama
 from weavegen_nano.texts import Texts
@@ -79,11 +79,11 @@ class _Running:
     """An order whose continuations are being sampled."""
 
     def __init__(self, order: Order, future: "Future[Result]", model: Llama, cache: PrefixCache) -> None:
-        self.order, self.future = order, future
+        self.order, self.future, self._cache = order, future, cache
         prompt = Prompt(order.prompt, model.shape)
         self.cached = cache.find(prompt)
         self.logits = np.repeat(prompt.read(model), order.n, axis=0)
-        cache.keep(prompt)
+        cache.keep(prompt.ids, prompt.cached)
         self.continuations = [Continuation() for _ in range(order.n)]
         self.rows = np.arange(order.n)
         """Indexes of the continuations that are not finished."""
@@ -102,6 +102,10 @@ class _Running:
             _append(self.continuations[row], order, int(token), likely, texts)
         unfinished = np.flatnonzero([not self.continuations[row].finish for row in rows])
         if len(unfinished) < len(rows):
+            start = len(order.prompt) // BLOCK * BLOCK
+            for at in set(range(len(rows))).difference(unfinished):  # later prompts contain its text
+                ids = np.array(self.continuations[rows[at]].ids[: self.state.length], np.int64)
+                self._cache.keep(np.concatenate([order.prompt, ids]), self.state.tokens(at, start), start)
             self.rows = rows[unfinished]
             self.state.keep(unfinished)
         return len(tokens)

@@ -78,15 +78,15 @@ def test_cached_values_equal_computed_ones(folder: Path) -> None:
     whole = Prompt(first, model.shape)
     assert cache.find(whole) == 0
     whole.read(model)
-    cache.keep(whole)
+    cache.keep(whole.ids, whole.cached)
     part = Prompt(second, model.shape)
     assert cache.find(part) == 64
     assert np.abs(part.read(model) - Prompt(second, model.shape).read(model)).max() < MAX_DIFFERENCE
-    cache.keep(part)
+    cache.keep(part.ids, part.cached)
     for seed in (3, 4):  # the least recently used block is evicted
         other = Prompt(ids(seed, 64), model.shape)
         other.read(model)
-        cache.keep(other)
+        cache.keep(other.ids, other.cached)
     assert [cache.find(Prompt(prompt, model.shape)) for prompt in (first, second, ids(4, 65))] == [32, 32, 64]
 
 
@@ -117,6 +117,18 @@ def test_a_cancelled_request_takes_no_more_steps(engine: Engine) -> None:
     assert endless.cancel()
     waits.result(60)
     assert engine.counters.finished == {"abort": 3, "length": 8}
+
+
+def test_what_was_written_is_in_the_prefix_cache(engine: Engine) -> None:
+    first = engine.submit(order(1, 60)).result(60)
+    for written in first.continuations:
+        prompt = np.concatenate([ids(1, 60), np.array(written.ids), ids(9, 10)])
+        again = engine.submit(Order(prompt=prompt, n=1, max_tokens=1, sampling=Sampling(), seed=1)).result(60)
+        assert again.cached == 64  # 60 tokens of the prompt and 19 of the text are 4 whole blocks
+        cold = Prompt(prompt, engine.model.shape)
+        told = logprobs(cold.read(engine.model))[0]
+        [[token]] = [one.ids for one in again.continuations]
+        assert abs(again.continuations[0].tops[0][token] - told[token]) < MAX_DIFFERENCE
 
 
 def test_a_full_prefix_cache_is_no_usage(engine: Engine) -> None:
