@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from weavegen.kernel.template import NAMED, Message, Render, Template, derive
 
 CONFIG = "tokenizer_config.json"
 FILE = "chat_template.jinja"
+GENERATION = re.compile(r"({%[-+]?\s*)(end)?generation(\s*[-+]?%})")
+"""A tag of transformers around what the assistant says."""
 GIVE = "give a model's folder, its chat_template.jinja, a JSON file with texts, or none"
 
 
@@ -50,7 +53,7 @@ def renderer(folder: Path, file: Path | None = None) -> Render:
     jinja.globals["strftime_now"] = lambda format: datetime.datetime.now().strftime(format)
     jinja.globals["raise_exception"] = _refuse
     try:
-        template = jinja.from_string(source)
+        template = jinja.from_string(GENERATION.sub(_conditional, source))
     except jinja2.TemplateError as error:
         raise UsageError(f"{file} is not a Jinja template: {error}") from None
 
@@ -61,6 +64,10 @@ def renderer(folder: Path, file: Path | None = None) -> Render:
             raise UsageError(f"the chat template refuses these messages: {error}") from None
 
     return render
+
+
+def _conditional(tag: re.Match[str]) -> str:
+    return f"{tag[1]}{'endif' if tag[2] else 'if true'}{tag[3]}"
 
 
 def _config(path: Path) -> dict[str, Any]:

@@ -10,9 +10,12 @@ from tests.support.raw_server import RawServer, answer, completion
 from weavegen.errors import ModelError
 from weavegen.pool import capabilities
 from weavegen.pool.capabilities import FEATURES, Capabilities
+from weavegen.pool.chat import ChatClient
 from weavegen.pool.client import ModelClient
 from weavegen.pool.survey import survey
+from weavegen.pool.tokens import Tokens
 from weavegen.pool.yes_no import from_top
+from weavegen.trace.blocks import BlockType
 from weavegen_nano import WEIGHTS
 
 SAMPLING = {"n": 1, "max_tokens": 8, "temperature": 1.0, "top_k": 20, "repetition_penalty": 1.02, "seed": 1}
@@ -165,6 +168,71 @@ def test_a_server_like_llama_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
         assert score == from_top({"Yes": -0.2, " No": -2.0})
         [one] = client.sample("Hello", stop=(), **SAMPLING).continuations  # type: ignore[arg-type]
         assert (one.token_ids, one.logprobs) == ([9], [-0.2])
+        client.close()
+
+
+def test_tokens_of_a_server_like_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its /detokenize names the text otherwise, and leaves special tokens out if it is not asked for them."""
+    with RawServer() as server:
+
+        def reply(at: str, body: dict[str, object]) -> object:
+            if at == "/detokenize":
+                return answer({"text": "" if body.get("skip_special_tokens", True) else "<|im_end|>"})
+            return right(at, body)
+
+        right = server.answer
+        monkeypatch.setattr(server, "answer", reply)
+        client = ModelClient(server.url, "EMPTY", None)
+        assert client.decode([2]) == "<|im_end|>"
+        client.close()
+
+
+def test_yes_and_no_with_a_tokenizer_that_puts_a_space_before_each_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of Llama 2 and Mistral 7B: the model may answer with a bare "Yes", which no text begins with."""
+    words = ["\u2581", "\u2581Yes", "\u2581No", "Yes", "No", '"']
+
+    def encode(self: ModelClient, text: str, *, bos: bool = False) -> Tokens:
+        text, ids = "\u2581" + text.replace(" ", "\u2581"), []
+        while text:
+            word = max((word for word in words if text.startswith(word)), key=len, default="")
+            ids.append(words.index(word) if word else 99)
+            text = text[len(word) or 1 :]
+        return Tokens.of(ids)
+
+    monkeypatch.setattr(ModelClient, "tokenizer", "found")
+    monkeypatch.setattr(ModelClient, "encode", encode)
+    monkeypatch.setattr(ModelClient, "decode", lambda self, ids: words[ids[0]] if ids[0] < 99 else "?")
+    client = ModelClient("http://127.0.0.1:9/v1", "EMPTY", "raw")
+    assert client._find_sides() == {1: True, 2: False, 3: True, 4: False}
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("tools", '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+        ("temperature", "'temperature' does not support 0.7. Only the default (1) value is supported."),
+    ],
+)
+def test_a_chat_api_that_refuses_a_parameter_by_other_words(name: str, reason: str) -> None:
+    message = {"choices": [{"message": {"role": "assistant", "content": "Done."}, "finish_reason": "stop"}]}
+    tools = (BlockType.SYSTEM, '<tools>\n{"type": "function", "function": {"name": "a"}}\n</tools>')
+    refusal = {"error": {"message": reason}}
+    with RawServer(lambda body: answer(refusal, "400 Bad Request") if name in body else answer(message)) as server:
+        server.paths = ("/v1/chat/completions",)
+        client = ChatClient(server.url, "EMPTY")
+        said = [tools, (BlockType.USER, "Do it.")]
+        assert client.sample("raw", said, temperature=0.7).continuations[0].text == "Done."
+        client.close()
+
+
+def test_a_text_has_the_bos_token_of_the_server_alone() -> None:
+    with RawServer() as server:
+        sent: list[object] = []
+        server.reply = lambda body: sent.append((body["prompt"], body["add_special_tokens"]))
+        client = ModelClient(server.url, "EMPTY", None)
+        client.sample("<s>[INST] Hello", stop=(), **SAMPLING)  # type: ignore[arg-type]
+        assert sent[-1] == ("[INST] Hello", True)
         client.close()
 
 

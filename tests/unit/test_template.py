@@ -12,7 +12,7 @@ from weavegen import chat_template
 from weavegen.errors import UsageError
 from weavegen.kernel.context import asked, block_stops, closing, opening, spoken
 from weavegen.kernel.steps import Prompt
-from weavegen.kernel.template import PLAIN, Template, derive
+from weavegen.kernel.template import PLAIN, Template, derive, without_bos
 from weavegen.trace.blocks import BlockType
 
 CHATML = """
@@ -120,6 +120,20 @@ def test_a_block_ends_at_the_marks_of_the_template() -> None:
 def test_a_template_that_changes_messages_is_refused() -> None:
     with pytest.raises(UsageError, match="does not repeat the message"):
         derive(lambda messages, asks: "".join(one["content"].upper() for one in messages))
+
+
+def test_the_tag_around_what_the_assistant_says_is_read(tmp_path: Path) -> None:
+    plain, tagged = tmp_path / "plain.jinja", tmp_path / "tagged.jinja"
+    begin, end = "{{ '<|im_start|>' + m.role", "'<|im_end|>\\n' }}"
+    plain.write_text(CHATML)
+    text = CHATML.replace(begin, "{%- generation %}" + begin).replace(end, end + "{% endgeneration -%}")
+    tagged.write_text(text)
+    assert text.count("generation") == 3  # also in add_generation_prompt
+    assert chat_template.read(str(tagged)) == chat_template.read(str(plain))
+
+
+def test_a_text_loses_its_bos_token() -> None:
+    assert [without_bos(text) for text in ("<s>a<s>", "<|begin_of_text|>", "a<s>", "")] == ["a<s>", "", "a<s>", ""]
 
 
 def test_a_system_message_may_come_later() -> None:

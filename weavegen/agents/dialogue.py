@@ -15,10 +15,10 @@ from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel import prompts
 from weavegen.kernel.settings import check_json
 from weavegen.kernel.steps import Append, Candidate, Delegate, Delegated, Ended, Executed, Prompt, Sample
+from weavegen.kernel.template import THOUGHT
 from weavegen.trace.blocks import BlockType
 
 TOOL_CALL = re.compile(r"<tool_call>(.*?)(</tool_call>|\Z)", re.DOTALL)
-THOUGHT = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
 CALL_EXAMPLE = '<tool_call>{"name": "...", "arguments": {...}}</tool_call>'
 Task = TypeVar("Task", bound=msgspec.Struct)
 

@@ -16,9 +16,10 @@ from typing import Any
 import msgspec
 
 from weavegen import sql
-from weavegen.agents.dialogue import THOUGHT, TOOL_CALL
+from weavegen.agents.dialogue import TOOL_CALL
 from weavegen.exports.format import Source, file_per_trace
 from weavegen.exports.text import blocks
+from weavegen.kernel.template import THOUGHT
 from weavegen.trace.blocks import CALLBACK, BlockType, Label
 from weavegen.trace.render import render_label
 

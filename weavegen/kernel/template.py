@@ -56,8 +56,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def system_open(self) -> str:
         """Before a system message that does not begin the conversation."""
-        begin = next((token for token in BOS if self.first_system.startswith(token)), "")
-        return self.first_system.removeprefix(begin)
+        return without_bos(self.first_system)
 
     @property
     def end(self) -> str:
@@ -72,17 +71,31 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return tuple(dict.fromkeys(found))
 
 
-BOS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>")
+BOS = (
+    "<s>",
+    "<|begin_of_text|>",
+    "<bos>",
+    "<|startoftext|>",
+    "<\uff5cbegin\u2581of\u2581sentence\uff5c>",
+    "<BOS_TOKEN>",
+)
 """Tokens that begin a text. A tokenizer must not add another before them."""
 PLAIN = Template(bos=True)
 """For a model without a chat template: blocks stand as they are, messages as in ChatML."""
 NAMED = {"none": PLAIN}
 """Templates that have a name."""
+THOUGHT = re.compile(r"(?:<think>|\A(?=(?:(?!<think>).)*?</think>)).*?(?:</think>|\Z)", re.DOTALL)
+"""What a model thinks before it answers. The template may have opened it: then only its end is in the text."""
 
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
 """How special tokens are written: `<|im_end|>`, `</s>`, `[/INST]`."""
 _SYSTEM, _USER, _REPLY, _AGAIN = "system: aaaa", "user: bbbb", "assistant: cccc", "user: dddd"
 """Contents of the messages that a template is run over."""
+
+
+def without_bos(text: str) -> str:
+    """The text without the BOS token that begins it."""
+    return text.removeprefix(next((token for token in BOS if text.startswith(token)), ""))
 
 
 def derive(render: Render) -> Template:

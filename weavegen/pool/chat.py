@@ -17,7 +17,7 @@ from weavegen.trace.blocks import BlockType
 
 logger = logging.getLogger(__name__)
 
-OPTIONAL = ("tools", "seed", "stop", "n")
+OPTIONAL = ("tools", "seed", "stop", "n", "temperature")
 """Parameters that are left out once the server has refused them. Without `n`, each message is one request."""
 SAMPLES = 8
 """Answers to a yes/no question where the API gives no logprobs."""
@@ -206,4 +206,7 @@ def _named(name: str, reason: str) -> bool:
     """Whether an error is about a parameter. The names `n` and `stop` are also words."""
     if name == "n" and "only one completion choice" in reason:  # llama.cpp's refusal does not name it
         return True
-    return name in reason if len(name) > 4 else any(f"{quote}{name}{quote}" in reason for quote in "'\"`")
+    if name == "temperature":  # a value that is out of range is the user's to change
+        return name in reason and "only the default" in reason
+    # vLLM refuses tools as `"auto" tool choice`.
+    return name.rstrip("s") in reason if len(name) > 4 else any(f"{quote}{name}{quote}" in reason for quote in "'\"`")

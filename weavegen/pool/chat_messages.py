@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from weavegen.kernel.context import role
+from weavegen.kernel.template import THOUGHT
 from weavegen.trace.blocks import BlockType
 
 TOOLS = re.compile(r"<tools>\n(.*?)\n</tools>", re.DOTALL)
 CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 RESPONSE = re.compile(r"<tool_response>(.*?)</tool_response>", re.DOTALL)
-THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 Said = tuple[BlockType, str]
 """A message of a trace: its type and its text."""

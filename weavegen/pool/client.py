@@ -17,7 +17,7 @@ import msgspec
 
 from weavegen.errors import ChatOnly, ModelError, NotFound, TransientError, Unfit, UsageError
 from weavegen.kernel.steps import YesNo
-from weavegen.kernel.template import BOS, PLAIN, Message, Template, derive
+from weavegen.kernel.template import BOS, PLAIN, Message, Template, derive, without_bos
 from weavegen.pool import metering, yes_no
 from weavegen.pool.chat import ChatClient
 from weavegen.pool.http import Http
@@ -100,7 +100,8 @@ class _Tokenized(msgspec.Struct):
 
 
 class _Detokenized(msgspec.Struct):
-    prompt: str
+    prompt: str | None = None
+    text: str = ""  # so SGLang names it
 
 
 class ModelClient:
@@ -213,9 +214,9 @@ class ModelClient:
     def decode(self, tokens: Sequence[int]) -> str:
         if not tokens:
             return ""
-        body = {"model": self.model, "tokens": list(tokens)}
-        most = BYTES_PER_TOKEN * len(tokens)
-        return without_nul(self._http.post(f"{self._root}/detokenize", body, _Detokenized, most=most).prompt)
+        body = {"model": self.model, "tokens": list(tokens), "skip_special_tokens": False}
+        told = self._http.post(f"{self._root}/detokenize", body, _Detokenized, most=BYTES_PER_TOKEN * len(tokens))
+        return without_nul(told.text if told.prompt is None else told.prompt)
 
     def sample(
         self,
@@ -321,8 +322,10 @@ class ModelClient:
                 if self.tokenizer:
                     for text in yes_no.variants():
                         ids, meant = self.encode(text).ids, yes_no.side(text)
-                        if len(ids) == 1 and meant is not None and len(sides) < yes_no.MAX_IDS:
-                            sides.setdefault(ids[0], meant)
+                        # Some tokenizers put a space before each text. There a bare "Yes" is the last token of '"Yes'.
+                        known = len(ids) == 1 or (ids and yes_no.side(self.word(ids[-1])) is meant)
+                        if known and meant is not None and len(sides) < yes_no.MAX_IDS:
+                            sides.setdefault(ids[-1], meant)
                 self._sides = sides
             return self._sides
 
@@ -335,7 +338,7 @@ class ModelClient:
         sides = self._find_sides()
         if not sides:
             return None
-        options = {"max_tokens": 1, "temperature": 0.0, "top_k": 0, "repetition_penalty": 1.0}
+        options = {"max_tokens": 1, "temperature": 0.0, "top_k": -1, "repetition_penalty": 1.0}
         ids = {"logprobs": 1, "logprob_token_ids": list(sides), "return_tokens_as_token_ids": True}
         most = (len(sides) + 1) * BYTES_PER_LISTED_TOKEN
         try:
@@ -353,13 +356,13 @@ class ModelClient:
 
     def _complete(self, prompts: Sequence[Prompt], n: int, priority: int, most: int, **options: Any) -> _Completion:
         """Request `n` choices for every prompt, of at most `most` bytes each, and return them in order."""
-        # Token ids are JSON already.
-        encoded = [prompt if isinstance(prompt, str) else msgspec.Raw(b"[%b]" % prompt.json) for prompt in prompts]
+        # Token ids are JSON already. To a text, llama.cpp adds a BOS token whatever `add_special_tokens` says.
+        encoded = [without_bos(one) if isinstance(one, str) else msgspec.Raw(b"[%b]" % one.json) for one in prompts]
         body = {
             "model": self.model,
             "prompt": encoded[0] if len(encoded) == 1 else encoded,
             "n": n,
-            "add_special_tokens": isinstance(prompts[0], str) and not prompts[0].startswith(BOS),
+            "add_special_tokens": isinstance(prompts[0], str),
             **options,
         }
         answer = self._taken(body | ({"priority": priority} if priority else {}), most * len(prompts) * n)
