@@ -44,6 +44,19 @@ def test_home_of_the_image(world: World, tmp_path: Path) -> None:
     assert trial.act("echo $HOME", user="worker").output == "/opt/tool\n"
 
 
+def test_programs_that_would_write_to_the_kernels_audit(trial: Trial) -> None:
+    ran = trial.act(
+        "useradd guest && su guest -c 'id -un' && runuser -u guest -- id -un && groupadd others && echo done"
+    )
+    assert ran.output == "guest\nguest\ndone\n"
+
+
+def test_a_user_that_is_a_number_has_the_group_of_root(world: World, tmp_path: Path) -> None:
+    dockerfile = FILES["environment/Dockerfile"] + "USER 4711\n"
+    trial = world.trial(write_task(tmp_path / "task", {"environment/Dockerfile": dockerfile}))
+    assert trial.act("id -u; id -g").output == "4711\n0\n"
+
+
 def test_with_the_hosts_network(trial: Trial) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         connect = f"exec 3<>/dev/tcp/127.0.0.1/{server.getsockname()[1]} && echo connected; cat /etc/resolv.conf"

@@ -10,6 +10,7 @@ from tests.harbor.world import BASE, FILES, STEPS, write_task
 from tests.support import ROOT
 from tests.support.installation import Installation, installed
 from weavegen.errors import UsageError
+from weavegen.harbor import folder
 from weavegen.harbor.folder import read_task
 
 TABLE = FILES["task.toml"]
@@ -36,6 +37,13 @@ BROKEN: dict[str, tuple[dict[str, str | None], str]] = {
         "an MCP server that is not started by a command",
     ),
     "allow list": ({"task.toml": "[environment]\nnetwork_mode = 'allowlist'"}, "allowed hosts"),
+    "allow list of a step": (
+        {
+            "task.toml": "[[steps]]\nname = 'a'\n[steps.agent]\nnetwork_mode = 'allowlist'",
+            "steps/a/instruction.md": "a",
+        },
+        "allowed hosts",
+    ),
     "network mode": ({"task.toml": "[environment]\nnetwork_mode = 'some'"}, "Invalid enum value"),
     "separate verifier": ({"task.toml": "[verifier]\nenvironment_mode = 'separate'"}, "container of its own"),
     "relative workdir": ({"task.toml": "[environment]\nworkdir = 'work'"}, "not an absolute path"),
@@ -92,6 +100,14 @@ def test_a_link_out_of_a_task_is_refused(tmp_path: Path, name: str) -> None:
     (place / name).unlink()
     (place / name).symlink_to("inside")
     read_task(place)
+
+
+def test_both_of_two_hard_links_are_packed(tmp_path: Path) -> None:
+    place = write_task(tmp_path / "task")
+    (place / "tests" / "same.py").hardlink_to(place / "tests" / "test_outputs.py")
+    folder.unpack(folder.pack(place), tmp_path / "unpacked")
+    same = (tmp_path / "unpacked" / "tests" / "same.py").read_text()
+    assert same == (place / "tests" / "test_outputs.py").read_text()
 
 
 def test_agents_without_a_model(home: Installation, tmp_path: Path) -> None:

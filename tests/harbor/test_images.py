@@ -85,6 +85,25 @@ def test_what_a_killed_build_leaves_is_removed(world: World, tmp_path: Path) -> 
     assert image_of(world.config, task, files).name == "endless"
 
 
+def test_a_build_is_as_docker_does_it(world: World, tmp_path: Path) -> None:
+    """The shell is that of SHELL, and what an instruction leaves running ends with the build."""
+    lines = [
+        'SHELL ["/bin/bash", "-o", "pipefail", "-c"]',
+        "RUN [[ a == a ]]",
+        "RUN setsid sleep 4711 > /dev/null 2>&1 &",
+    ]
+    dockerfile = "\n".join([FILES["environment/Dockerfile"], *lines, ""])
+    assert image_of(world.config, *prepared(world, tmp_path / "shell", dockerfile)).size > 0
+    commands = [place.read_bytes() for place in Path("/proc").glob("[0-9]*/cmdline") if place.exists()]
+    assert b"sleep\x004711\0" not in commands
+
+
+def test_short_names_are_those_of_docker(world: World, tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFailure) as raised:
+        image_of(world.config, *prepared(world, tmp_path / "short", "FROM no-such-weavegen-image:0\n"))
+    assert "registry-1.docker.io" in str(raised.value)
+
+
 def test_podman_makes_images_where_there_is_no_buildah(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harbor.world import World, write_task
+from tests.harbor.world import BASE, World, write_task
 
 FORGERIES = {
     "reward.txt before the tests": "mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt",
@@ -102,7 +102,7 @@ FORGERIES = {
 """Shell scripts of an agent that is root of its box, none of which writes the right answer."""
 HONEST = {
     "the answer": "echo 42 > answer.txt",
-    "by another user": "chown worker /work; su worker -c 'echo 42 > answer.txt' || echo 42 > answer.txt",
+    "by another user": "chown worker /work; su worker -c 'echo 42 > answer.txt'",
     "with a program of its own": "printf '#!/bin/sh\\necho 42\\n' > /usr/local/bin/answer; chmod +x /usr/local/bin/answer; "
     "answer > answer.txt",
     "with a package of its own": "d=/usr/local/lib/python3.11/dist-packages; mkdir -p $d; echo 'value = 42' > $d/mine.py; "
@@ -143,6 +143,60 @@ def test_forgery_in_the_working_folder(name: str, world: World, tmp_path: Path) 
     trial.act(MODULES[name])
     verdict = trial.verify()
     assert verdict.rewards in (None, {"reward": 0.0}), verdict
+
+
+INSTALLS = """#!/bin/bash
+export HOME=/root
+curl -LsSf https://example.test/install.sh | sh
+source $HOME/.local/bin/env
+reward=0
+uvx -w pytest pytest /tests/test_outputs.py && reward=1
+echo $reward > /logs/verifier/reward.txt
+"""
+"""As most tasks do it. The image has neither curl nor uvx."""
+PREPARED = {
+    "uvx": "printf '#!/bin/sh\nexit 0\n' > /usr/local/bin/uvx; chmod +x /usr/local/bin/uvx",
+    "what the installer keeps": "mkdir -p /root/.local/bin; echo 'uvx() { true; }' > /root/.local/bin/env",
+    "curl": "printf '#!/bin/sh\necho \"mkdir -p /root/.local/bin; echo uvx\\(\\) { true\\; } > /root/.local/bin/env\"\n' "
+    "> /usr/local/bin/curl; chmod +x /usr/local/bin/curl",
+}
+
+
+@pytest.mark.parametrize("name", PREPARED)
+def test_programs_prepared_for_tests_that_install_them(name: str, world: World, tmp_path: Path) -> None:
+    trial = world.trial(write_task(tmp_path / "task", {"tests/test.sh": INSTALLS}))
+    trial.act(PREPARED[name])
+    verdict = trial.verify()
+    assert verdict.rewards in (None, {"reward": 0.0}), verdict
+
+
+@pytest.mark.parametrize(
+    "place", ["WORKDIR /usr/src/app", "WORKDIR /app\nENV PATH=/app/bin:$PATH", "WORKDIR /app\nENV PATH=/app:$PATH"]
+)
+def test_work_beside_programs_is_not_hidden(place: str, world: World, tmp_path: Path) -> None:
+    files = {
+        "environment/Dockerfile": f"FROM {BASE}\n{place}\nRUN mkdir bin && echo old > answer.txt\n",
+        "tests/test.sh": "#!/bin/sh\nif grep -q 42 answer.txt; then echo 1; else echo 0; fi > /logs/verifier/reward.txt\n",
+    }
+    trial = world.trial(write_task(tmp_path / "task", files))
+    trial.act("echo 42 > answer.txt")
+    verdict = trial.verify()
+    assert (verdict.rewards, verdict.changed) == ({"reward": 1.0}, ()), verdict
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "# A comment before the interpreter.\n#!/bin/bash\n[[ a == a ]]",
+        "#!/bin/bash\nset -e\necho begun > /dev/stderr; echo begun > /dev/stdout",
+        "#!/bin/bash\nyes | head -1; test ${PIPESTATUS[0]} = 141",
+        "#!/bin/bash\necho '127.0.0.1 extra.test' >> /etc/hosts && getent hosts extra.test",
+    ],
+)
+def test_tests_run_as_in_a_container(script: str, world: World, tmp_path: Path) -> None:
+    script += " && echo 1 > /logs/verifier/reward.txt\n"
+    verdict = world.trial(write_task(tmp_path / "task", {"tests/test.sh": script})).verify()
+    assert verdict.rewards == {"reward": 1.0}, verdict
 
 
 def test_modules_of_the_agent_s_own_stay(world: World, tmp_path: Path) -> None:

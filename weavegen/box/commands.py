@@ -82,5 +82,7 @@ def run(request: dict[str, Any]) -> NoReturn:
             archive.add(request["get"], arcname=".")
         sys.stdout.flush()
         os._exit(0)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and programs that it starts would, too
+        signal.signal(number, signal.SIG_DFL)
     os.chdir(request["cwd"])
     os.execvp(request["argv"][0], request["argv"])

@@ -35,7 +35,7 @@ def become(user: str) -> None:
     except KeyError:
         if not name.isdecimal():
             raise LookupError(f"the image has no user {name!r}") from None
-        number = group_number = int(name)
+        number, group_number = int(name), 0  # as in Docker
         home = "/" if number else "/root"
     os.environ.setdefault("HOME", home)
     if group:

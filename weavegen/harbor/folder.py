@@ -167,7 +167,7 @@ def checked(folder: Path, file: File) -> HarborTask:
     """Check what the file and the folder ask for. Raises UsageError for what weavegen does not support."""
     environment, base = file.environment, folder / "environment"
     names = [path.name for path in base.iterdir()] if base.is_dir() else []
-    tables = [file.verifier, *(step.verifier for step in file.steps)]
+    tables, agents = [file.verifier, *(step.verifier for step in file.steps)], [step.agent for step in file.steps]
     refusals = {
         "several containers (a compose file), and weavegen runs one": "docker-compose.yaml" in names,
         f"the operating system {environment.os!r:.20}": environment.os.lower() != "linux",
@@ -178,7 +178,7 @@ def checked(folder: Path, file: File) -> HarborTask:
             not server.command or server.transport != "stdio" for server in environment.mcp_servers
         ),
         "a list of allowed hosts (network_mode)": "allowlist"
-        in (environment.network_mode, file.agent.network_mode, *(table.network_mode for table in tables)),
+        in (environment.network_mode, *(table.network_mode for table in (file.agent, *agents, *tables))),
         "a container of its own for the verifier": any(
             table.environment_mode == "separate" or table.environment or table.collect for table in tables
         ),
@@ -320,7 +320,7 @@ def pack(folder: Path) -> bytes:
             if entry.isfile():
                 with path.open("rb") as file:
                     archive.addfile(entry, file)
-            elif entry.isdir() or entry.issym():
+            elif entry.isdir() or entry.issym() or entry.islnk():
                 archive.addfile(entry)
     return packed.getvalue()
 

@@ -212,7 +212,7 @@ class Verifier:
         return command.run(
             self.config,
             root,
-            ["/bin/sh", "-c", f"exec {script}"],
+            ["/bin/sh", "-c", f'exec "$(command -v bash || echo sh)" -c {script}'],  # as Harbor does
             user=root.user,
             seconds=phase.seconds,
             limits=limits_of(self.task),

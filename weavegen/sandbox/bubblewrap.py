@@ -172,7 +172,8 @@ class Bubblewrap:
         arguments += system() if box.root is None else box.root.mounts()
         arguments += ["--perms", "0755", "--dir", "/etc"]
         for name, descriptor in files.items():
-            arguments += ["--perms", "0444", "--ro-bind-data", str(descriptor), name]
+            bind = ["--perms", "0444", "--ro-bind-data"] if box.root is None else ["--perms", "0644", "--bind-data"]
+            arguments += [*bind, str(descriptor), name]
         for name in (*PROGRAM_SETTINGS, *(NETWORK_FILES if box.network == "host" else ())):
             if box.root is None:
                 arguments += ["--ro-bind-try", name, name]

@@ -97,6 +97,7 @@ def run(
     began, poll = time.monotonic(), select.poll()
     box = CommandBox(config, root, limits, name, network)
     with tempfile.TemporaryFile(dir=config.workspaces / name) as output:
+        os.fchmod(output.fileno(), 0o666)  # scripts open /dev/stderr
         try:
             request = {"argv": argv, "user": user, "cwd": root.workdir, "environ": {}}
             with open(os.devnull, "rb") as nothing, box.send(request, nothing, output, output) as answer:

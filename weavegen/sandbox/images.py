@@ -111,13 +111,19 @@ def run_builder(
         **os.environ,
         "HOME": f"{place}/home",
         "XDG_RUNTIME_DIR": f"{place}/run",
+        "XDG_CACHE_HOME": f"{place}/home/.cache",
         "TMPDIR": f"{place}/tmp",
         "_CONTAINERS_USERNS_CONFIGURED": "1",  # containers/storage: the namespace already exists
+        "_CONTAINERS_ROOTLESS_UID": "1",  # without it, it writes to /var/cache
     }
+    registries = store(config) / "home/.config/containers/registries.conf.d"
+    registries.mkdir(parents=True, exist_ok=True)
+    (registries / "docker.conf").write_text('unqualified-search-registries = ["docker.io"]\n')  # as in Dockerfiles
     given = {"store": store(config)} | ({} if source is None else {"source": source})
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch, "output")
-        process = spawn(userns.command([*command, *arguments], given, environ=environ), output)
+        alone = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]  # a build's daemons end with it
+        process = spawn(userns.command([*alone, *command, *arguments], given, environ=environ), output)
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -226,7 +232,8 @@ def build(config: Config, recipe: Path, digest: str, name: str, seconds: float, 
     """Make an image from a folder with a Dockerfile. Raises UsageError."""
     began = time.monotonic()
     tag = f"localhost/weavegen:{digest[:32]}"
-    options = ["--isolation", "chroot", "--layers", "--pull=false", "-t", tag, *certificates()]
+    # OCI's format has no SHELL and no HEALTHCHECK.
+    options = ["--format", "docker", "--isolation", "chroot", "--layers", "--pull=false", "-t", tag, *certificates()]
     source = userns.STAGE + "/source"
     printed = run_builder(config, ["bud", *options, "-f", f"{source}/Dockerfile", source], seconds, recipe, log_file)
     identity = printed.split()[-1]

@@ -28,11 +28,26 @@ else:
     sys.path.insert(0, str(Path(__file__).parent))
     import userns
 
-SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
+SYSTEM = (
+    *(
+        "usr/bin",
+        "usr/sbin",
+        "usr/lib",
+        "usr/lib32",
+        "usr/lib64",
+        "usr/libx32",
+        "usr/libexec",
+        "usr/local",
+        "usr/share",
+    ),
+    *("bin", "sbin", "lib", "lib32", "lib64", "libx32"),
+)
 """Folders of programs and libraries, in addition to the folders in the image's PATH."""
 LOADED = re.compile(
     r"etc/(ld\.so\.[^/]*|ld\.so\.conf\.d/.*|nsswitch\.conf|profile|profile\.d/.*|bash\.bashrc|environment|zsh/.*"
-    r"|python[\d.]*/.*|alternatives/.*|pam\.d/.*|security/.*)\Z"
+    r"|python[\d.]*/.*|alternatives/.*|pam\.d/.*|security/.*|apt/apt\.conf(\.d/.*)?|dpkg/dpkg\.cfg(\.d/.*)?|pip\.conf"
+    r"|ssl/openssl\.cnf)\Z"
+    r"|(.*/)?\.(local/bin/(env|uvx?)|(cache|config)/(uv|pip)|curlrc|wgetrc|bash_profile|bash_login|profile)(/.*)?\Z"
     r"|(\.?pytest\.(ini|toml)|tox\.ini|setup\.cfg|pyproject\.toml|conftest\.py|setup\.py)\Z"
 )
 """Other files that programs read when they start, relative to the root. The verifier gets the image's versions."""
@@ -48,6 +63,8 @@ RUNNERS = sys.stdlib_module_names | {
 }  # fmt: skip
 """Modules that run tests, and modules that these import: `python -m pytest` looks in its working folder first. Other
 modules of the image are not listed, so that the agent's own, such as utils.py, stay."""
+USUAL = {"apt-get", "bash", "curl", "git", "pip", "pip3", "pytest", "python", "python3", "sh", "uv", "uvx", "wget"}
+"""Commands that tests install first. Where the image lacks them, an agent could put its own into /usr/local/bin."""
 MODULES = (".py", ".pyc", ".so")
 MAX_SHOWN = 20
 MAX_ENTRY_POINTS = 2**20  # bytes of a file of entry points
@@ -109,7 +126,7 @@ class Guard:
     def find_programs(self) -> list[str]:
         """The folders of programs, none inside another. Restores the image's links to such folders."""
         found: list[str] = []
-        for name in (*SYSTEM, *(os.path.dirname(entry) or entry for entry in self.path)):
+        for name in (*SYSTEM, *map(self.folder_of, self.path)):
             place = self.image(name)
             if place is None or any(name == other or name.startswith(f"{other}/") for other in found) or not name:
                 continue
@@ -120,6 +137,11 @@ class Guard:
                 self.make_folder(name, place)
                 found.append(name)
         return found
+
+    def folder_of(self, entry: str) -> str:
+        """The folder to guard for an entry of PATH: its parent, unless the agent works there. Empty: there is none."""
+        folders = (os.path.dirname(entry) or entry, entry)
+        return next((folder for folder in folders if not f"{self.workdir}/".startswith(f"{folder}/")), "")
 
     def find_modules(self) -> Iterator[str]:
         """The names of the modules that Python finds in the image."""
@@ -183,7 +205,9 @@ class Guard:
         if name == "entry_points.txt":
             readable = stat.S_ISREG(status.st_mode) and status.st_size <= MAX_ENTRY_POINTS
             return not readable or "pytest11" in place.read_text(errors="replace")
-        return folder in self.path and name in self.commands
+        if folder not in self.path or folder == self.workdir:
+            return False
+        return name in self.commands or ("local" in folder and name in USUAL)
 
     def note(self, path: str) -> None:
         if len(self.changed) < MAX_SHOWN:
