@@ -124,6 +124,10 @@ CHANGES = {
     "files": "open('data/deep/a.txt', 'w').write('two')\nopen('new.txt', 'w').write('new')\nos.mkdir('/tmp/new')",
     "removed files": "import shutil\nshutil.rmtree('data')\nos.symlink('/etc', 'data')",
     "renamed files": "os.rename('data/deep', 'data/other')\nos.chmod('data', 0o500)",
+    "a file in memory": (
+        "import mmap\nwith open('data/deep/a.txt', 'r+b') as file, mmap.mmap(file.fileno(), 0) as held:\n"
+        "    assert held[0]\n    held[0] = 88"
+    ),
     "a replaced file": "os.unlink('data/deep/a.txt')\nopen('data/deep/a.txt', 'w').write('one')",
     "a link": "os.unlink('data/deep/link')\nos.symlink('b.txt', 'data/deep/link')",
     "an open file": "log.write('more')\nlog.flush()\nos.truncate('log.txt', 2)",

@@ -11,7 +11,7 @@ from weavegen.agents.react import Task
 from weavegen.box import calls
 from weavegen.kernel.context import opening, spoken, stops
 from weavegen.kernel.steps import Prompt
-from weavegen.kernel.template import Template
+from weavegen.kernel.template import THOUGHT, Template
 from weavegen.pool.tokens import locate_message_end
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import clean
@@ -23,6 +23,15 @@ def test_several_calls_in_one_message_are_read_in_order() -> None:
     second = '<tool_call>\n{"name": "python", "arguments": {"code": "1\\n"}}\n</tool_call>'
     text = f"<think>Two.</think>\n{GOOD}\n{second}"
     assert calls_in(text, BOX_TOOLS) == [Call("terminal", {"command": "ls"}), Call("python", {"code": "1\n"})]
+
+
+def test_thoughts_that_the_template_begins_are_no_answer() -> None:
+    """The templates of DeepSeek-R1 and others end in `<think>`, so that only its end is in the text."""
+    text = f"I could call {GOOD}, but no.</think>\nDone."
+    assert calls_in(text, BOX_TOOLS) == []
+    assert THOUGHT.sub("", text).strip() == "Done."
+    assert THOUGHT.sub("", f"<think>One.</think>{GOOD}<think>Two.</think> After.") == f"{GOOD} After."
+    assert THOUGHT.sub("", "No thoughts.") == "No thoughts."
 
 
 def test_a_line_break_inside_a_json_string_is_accepted() -> None:
@@ -178,6 +187,15 @@ def test_terminal_returns_output_and_exit_code() -> None:
 def test_terminal_kills_a_command_that_takes_too_long_with_its_children() -> None:
     done = calls.call("terminal", {"command": "echo begun; sleep 60 & sleep 60", "timeout": 0.3})
     assert done == {"success": True, "output": "begun\n\n(ended after 0.3 seconds)"}
+
+
+def test_terminal_keeps_a_part_of_endless_output() -> None:
+    done = calls.call("terminal", {"command": "echo begun; yes", "timeout": 0.5})
+    assert done["output"].startswith("begun\ny\ny\n")
+    assert done["output"].endswith("y\n\n(ended after 0.5 seconds)") or done["output"].endswith(
+        "(ended after 0.5 seconds)"
+    )
+    assert len(done["output"]) <= calls.MAX_OUTPUT_CHARS + 100
 
 
 def test_a_file_is_written_and_then_read_in_parts(tmp_path: Any) -> None:

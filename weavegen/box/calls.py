@@ -7,8 +7,10 @@ import ast
 import contextlib
 import io
 import os
+import select
 import signal
 import subprocess
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +19,8 @@ from weavegen.box import mcp
 
 MAX_OUTPUT_CHARS = 16_000
 """Maximum length of a function's result. The middle of a longer text is cut out."""
+MAX_PRINTED = 4 * MAX_OUTPUT_CHARS
+"""Bytes that are kept of the beginning and of the end of what a command prints."""
 namespace: dict[str, Any] = {}
 """The namespace in which `python` executes code. The runner replaces it by the namespace of the trace's blocks."""
 
@@ -30,18 +34,25 @@ def terminal(command: str, timeout: float = 20.0) -> str:
         ["/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh", "-c", command],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
+    assert process.stdout is not None
+    printed, deadline, poll = bytearray(), time.monotonic() + timeout, select.poll()
+    poll.register(process.stdout, select.POLLIN)
     try:
-        printed, _ = process.communicate(timeout=timeout)
-        code = f"\n(exit code {process.returncode})" if process.returncode else ""
+        while (left := deadline - time.monotonic()) > 0 and poll.poll(1000 * left):
+            if not (read := os.read(process.stdout.fileno(), 65_536)):
+                break
+            printed += read
+            del printed[MAX_PRINTED:-MAX_PRINTED]  # a prompt may repeat for ever where it reads nothing
+        code = process.wait(max(deadline - time.monotonic(), 0.0))
+        ended = f"\n(exit code {code})" if code else ""
     except subprocess.TimeoutExpired:
-        code = f"\n(ended after {timeout:g} seconds)"
-        printed = b""
+        ended = f"\n(ended after {timeout:g} seconds)"
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        if process.returncode is None:
-            printed = process.communicate()[0]
-    return printed.decode(errors="replace") + code
+        process.stdout.close()
+        process.wait()
+    return printed.decode(errors="replace") + ended
 
 
 def python(code: str) -> str:
