@@ -4,15 +4,18 @@ Messages carry ids only and may be lost, doubled or late: the journal in Postgre
 reaches the broker can send anything, so only JSON is read, and a task refuses arguments that it does not declare.
 """
 
+import datetime
 import inspect
 import logging
 import re
+import time
 from functools import cache
 from typing import Annotated, Any
 
 import msgspec
 from celery import Celery, Task, bootsteps
 from celery.exceptions import Retry
+from celery.schedules import schedule as periodic
 from msgspec import Meta
 
 from weavegen import config as configuration
@@ -96,14 +99,24 @@ def signature(run: Any) -> inspect.Signature:
     return inspect.signature(run)
 
 
+def steady() -> datetime.datetime:
+    """The time since this machine started, as beat compares times: with the clock, a jump back would stop it."""
+    return datetime.datetime.fromtimestamp(time.monotonic(), datetime.UTC)
+
+
+def every(seconds: float, task: str, **options: Any) -> dict[str, Any]:
+    """An entry of beat's schedule. Messages expire by the clock of the worker's host, which may differ."""
+    return {"task": task, "schedule": periodic(seconds, nowfun=steady), "options": {"expires": 60.0, **options}}
+
+
 schedule: dict[str, dict[str, Any]] = {
-    "sweep": {"task": "weavegen.sweep", "schedule": 1.0, "options": {"expires": 5.0}},
-    "campaigns": {"task": "weavegen.sweep_campaigns", "schedule": 1.0, "options": {"expires": 5.0}},
-    "index": {"task": "weavegen.index", "schedule": 2.0, "options": {"expires": 2.0, "queue": "lint"}},
-    "refresh": {"task": "weavegen.refresh", "schedule": 60.0, "options": {"expires": 60.0}},
+    "sweep": every(1.0, "weavegen.sweep"),
+    "campaigns": every(1.0, "weavegen.sweep_campaigns"),
+    "index": every(2.0, "weavegen.index", queue="lint"),
+    "refresh": every(60.0, "weavegen.refresh"),
 }
 if config.discord_token is not None:
-    schedule["discord"] = {"task": "weavegen.discord", "schedule": 1.0, "options": {"expires": 2.0}}
+    schedule["discord"] = every(1.0, "weavegen.discord")
 
 
 class BrokerAddress(bootsteps.StartStopStep):  # type: ignore[misc]
@@ -165,5 +178,6 @@ app.conf.update(
     # Far longer than any task: the sweeper restarts a dead worker's steps, not Redis.
     broker_transport_options={"visibility_timeout": 6 * 3600},
     beat_schedule=schedule,
+    beat_scheduler="celery.beat:Scheduler",  # a file would keep times of `steady` beyond the machine's restart
 )
 app.steps["consumer"] |= {BrokerAddress, EventsTogether}

@@ -14,7 +14,7 @@ from weavegen.cli.jobs import by_type, pairs
 from weavegen.database import Connection, Database, Statement
 from weavegen.errors import JournalMismatch, UsageError
 from weavegen.kernel.steps import Candidate, Execute, LookUp, LookUpResult, Sample
-from weavegen.store import candidates, environments, jobs, reports, steps, traces
+from weavegen.store import candidates, environments, jobs, reports, steps, traces, workers
 from weavegen.store.states import JobState, StepStatus, TraceStatus
 from weavegen.store.steps import Claimed, Message
 
@@ -504,6 +504,18 @@ def test_steps_of_dead_workers_are_sent_at_once(db: Database) -> None:
     with db.begin() as conn:
         steps.LEASES.give_back(conn, [(held.id, held.claims)])
     assert [message.step_id for message in overdue(db)] == [first.step_id]
+
+
+def test_steps_for_a_host_that_is_gone_are_not_sent_again(db: Database) -> None:
+    """Each would be another message that nobody takes out of the broker."""
+    enqueue(db, 1)
+    worker = Worker(db)
+    [message] = worker.engine.start_queued()
+    do(db, "update steps set queue = 'execute.gone', send_after = now() - interval '1 hour'")
+    assert overdue(db) == []
+    with db.begin() as conn:
+        workers.report(conn, "gone:1", "execute@gone", ["execute.gone"], {})
+    assert [found.step_id for found in overdue(db)] == [message.step_id]
 
 
 def test_environments_that_were_stopped_on_purpose_count_no_death_and_bind_no_steps(db: Database) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.support.worker import enqueue, scalar
 from weavegen.config import Config
 from weavegen.database import Connection, Database, Statement
-from weavegen.engine import prompt_assembly, step_work
+from weavegen.engine import execution, prompt_assembly, step_work
 from weavegen.engine import worker as module
 from weavegen.engine.prompt_assembly import Context, Read
 from weavegen.engine.rescoring import Rescorer
@@ -113,6 +113,33 @@ def test_environments_are_closed_once_and_only_on_hosts_that_live(
     assert sent[2:] == [("weavegen.close", 1, "execute.lives")], "Is a message that was lost sent again?"
     worker.close_environments(3)
     assert sent[3:] == [("weavegen.close", 3, "execute.gone")]
+
+
+def test_a_worker_that_lost_its_step_opens_no_environment(
+    db: Database, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another host may have opened it meanwhile; or the trace was cancelled, and its steps must not be repeated."""
+    monkeypatch.setattr(module, "database", lambda: db)
+    for used in (module, execution):
+        monkeypatch.setattr(used, "single", lambda: db.with_autocommit(True))
+    enqueue(db)
+
+    def work(worker: Worker, claim: Claimed, step: Execute) -> Done:
+        with db.begin() as conn:
+            spec = worker.engine.spec(conn, claim.trace_id, claim.revision)
+            mine = execution.Execution(worker, claim, spec)
+            mine.require_step(conn)
+            conn.execute(Statement("update steps set status = 'ready'"))
+            assert steps.claim(conn, claim.id, "other:1", 15) is not None
+        monkeypatch.setattr(execution.Environment, "start", lambda *_, **__: pytest.fail("it began to start"))
+        mine.open_environment()
+        return Done("unused")
+
+    worker = Worker(config, lambda *_: None, {Execute: work})
+    [message] = worker.engine.start_queued()
+    assert "another worker holds the step" in worker.run(message.step_id).detail
+    assert scalar(db, "select count(*) from environments") == 0
+    assert scalar(db, "select status || worker from steps where id = :id", id=message.step_id) == "runningother:1"
 
 
 class Blocks(Context):

@@ -275,6 +275,7 @@ def is_task(order: Order, agent: Agent, name: str) -> bool:
         return False
     try:
         task = task_of(order.source, agent.task)
+        check_json(msgspec.to_builtins(task), order.name)  # a cut emoji, for example, would stop its first tick
     except msgspec.ValidationError as error:
         fields = msgspec.structs.fields(agent.task)
         keys = ", ".join(field.name if field.required else f"[{field.name}]" for field in fields)

@@ -18,7 +18,7 @@ from weavegen.channels.exchange import Exchange
 from weavegen.database import Connection
 from weavegen.engine import mcp_http
 from weavegen.engine.worker import Done, Worker
-from weavegen.errors import EnvironmentFailure, Unserved, UsageError
+from weavegen.errors import EnvironmentFailure, TransientError, Unserved, UsageError
 from weavegen.harbor.verifier import Verifier, evaluations_of, image_of, limits_of, root_of, task_files
 from weavegen.kernel.packages import Packages
 from weavegen.kernel.replay import encode
@@ -249,6 +249,11 @@ class Execution:
         self.model_seconds += time.monotonic() - began
         return [one.text for one in sampled.continuations]
 
+    def require_step(self, conn: Connection) -> None:
+        """Raise TransientError unless this worker still holds the step: another host may have the environment."""
+        if not steps.LEASES.renew(conn, [(self.claim.id, self.claim.claims)], self.worker.config.lease):
+            raise TransientError("another worker holds the step, or it was cancelled")
+
     def open_environment(self) -> Environment:
         """The trace's environment: found, or started, or rebuilt after its death. Raises EnvironmentFailure."""
         config, trace_id, spec = self.worker.config, self.trace_id, self.spec
@@ -257,6 +262,7 @@ class Execution:
             host = environments.host(conn, trace_id)
             if environment and host is not None:
                 return environment
+            self.require_step(conn)
             if host is not None:
                 environments.closed(conn, trace_id)
             past = steps.executed(conn, trace_id)
@@ -285,6 +291,7 @@ class Execution:
         )
         self.rebuild(environment, past, cause)
         with single().connect() as conn:
+            self.require_step(conn)
             environments.opened(conn, trace_id, config.host, environment.handle.pid, config.sandbox)
             if spec.harbor is not None and not past:  # building its image does not count as the agent's time
                 sql.run(conn, "store/give_back_time", step=self.claim.id)

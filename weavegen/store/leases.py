@@ -39,9 +39,9 @@ class LeaseTable:
     free: str
     """Status of a row that nobody holds."""
 
-    def renew(self, conn: Connection, held: Sequence[tuple[int, int]], seconds: float) -> None:
-        """Renew the leases of rows, given as (id, claims), for `seconds`."""
-        self._run(conn, "renew", seconds=seconds, **_arrays(held))
+    def renew(self, conn: Connection, held: Sequence[tuple[int, int]], seconds: float) -> int:
+        """Renew the leases of rows, given as (id, claims), for `seconds`. Returns how many are still held."""
+        return self._run(conn, "renew", seconds=seconds, **_arrays(held))
 
     def finish(self, conn: Connection, held: Held, query: str, **values: Any) -> None:
         """Run the query that ends a row. Raises StepLost where this worker no longer holds it."""
@@ -60,8 +60,8 @@ class LeaseTable:
         """Free the rows of a worker process that ends, given as (id, claims)."""
         self._run(conn, "give_back", **_arrays(held))
 
-    def _run(self, conn: Connection, query: str, **values: Any) -> None:
-        conn.execute(sql.load(f"store/lease_{query}", table=self.table, free=self.free), values)
+    def _run(self, conn: Connection, query: str, **values: Any) -> int:
+        return conn.execute(sql.load(f"store/lease_{query}", table=self.table, free=self.free), values).rowcount
 
 
 def _arrays(held: Sequence[tuple[int, int]]) -> dict[str, list[int]]:

@@ -10,13 +10,15 @@ from weavegen.store.urls import READER, database_url, reader_url
 
 MAX_CONNECTIONS = 40
 """Per process. Each thread of a worker holds one while it writes."""
+LOST = {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "tcp_user_timeout": 60_000}
+"""libpq's: a connection to a host that has gone without a word ends after a minute instead of after hours."""
 TRY_SECONDS = 5
 """Timeout of a connection to a server that may be down."""
 
 
 def pooled(url: str, **kw: Any) -> Database:
     """A database whose connections are kept. `kw`: as Database takes it."""
-    return Database(url, MAX_CONNECTIONS, **kw)
+    return Database(url, MAX_CONNECTIONS, **{**LOST, **kw})
 
 
 def unpooled(url: str) -> Database:

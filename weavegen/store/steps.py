@@ -11,6 +11,7 @@ from weavegen.kernel import replay
 from weavegen.kernel.steps import STEP_KINDS, WAITS, Delegated, Execute, Executed, HumanAnswer, Step
 from weavegen.store.leases import MAX_DELAY_SECONDS, LeaseTable
 from weavegen.store.states import StepStatus
+from weavegen.store.workers import SILENT_SECONDS
 
 COPIED = [kind for kind, step in STEP_KINDS.items() if step.copied]
 """Kinds whose results the typed tables hold too."""
@@ -102,10 +103,10 @@ def finish(conn: Connection, held: Claimed, status: StepStatus, **values: Any) -
 def overdue(conn: Connection, resend: float, limit: int = 1000) -> list[Message]:
     """Steps to send again: those whose lease expired, and those that no worker claimed for `resend` seconds.
 
-    Steps of paused jobs wait until `resume`.
+    Steps of paused jobs wait until `resume`, those for one host until its worker reports again.
     """
-    never = resend + MAX_DELAY_SECONDS
-    return [Message(*row) for row in sql.run(conn, "store/overdue_steps", resend=resend, never=never, limit=limit)]
+    values = {"never": resend + MAX_DELAY_SECONDS, "silent": SILENT_SECONDS, "limit": limit}
+    return [Message(*row) for row in sql.run(conn, "store/overdue_steps", resend=resend, **values)]
 
 
 def give_back(conn: Connection, workers: Sequence[str] | None = None) -> int:

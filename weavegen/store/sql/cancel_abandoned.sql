@@ -2,7 +2,7 @@
 update traces set status = 'cancelled', finished_at = clock_timestamp()
 where id in (
     select t.id from traces t join steps s on s.id = t.called_by
-    where t.status in ('queued', 'running') and s.status = 'void'
+    where t.status = 'running' and s.status = 'void'  -- a delegated trace is never queued
   )
-  and status in ('queued', 'running')
+  and status = 'running'
 returning id
