@@ -23,7 +23,7 @@ import pytest
 from simulation import tokenizer
 from tests.support import TICTACTOE
 from tests.support.installation import Installation, installed
-from weavegen import exports
+from weavegen import exports, sql
 from weavegen.cli.app import resource_problem
 from weavegen.database import Connection, Statement
 from weavegen.errors import UsageError, WeavegenError
@@ -278,13 +278,16 @@ def test_the_card_says_who_checked_the_evaluator(corpus: Installation, tmp_path:
     nobody = "Warning: nobody checked the evaluator whose values these are: people annotated no text of these traces"
     [(executed, right)] = corpus.sql(
         """
-        select count(*), count(*) filter (where (answer = (probability >= 0.5)) = ran) from blocks b
-        where ran is not null and probability is not null and trace_id in (select trace_id from preference_pairs
-          where pair = 1 and (margin >= 1 or outcome_differs))
+        select count(*), count(*) filter (where (s.yes >= s.no) = b.ran)
+        from blocks b join scores s on s.candidate_id = b.candidate_id
+        where b.ran is not null and s.score is not null and s.question like 'Will this action run without raising%'
+          and (s.stage = 'raw' or not exists (
+            select from scores r where r.candidate_id = b.candidate_id and r.stage = 'raw'))
+          and b.trace_id in (select trace_id from preference_pairs where pair = 1 and (margin >= 1 or outcome_differs))
         """
     )
-    runs = f"The evaluator was right about whether {right / executed:.0%} of {executed} executed blocks run"
-    assert remarks[-2:] == [nobody, runs]
+    runs = f"The evaluator was right about whether {right / max(executed, 1):.0%} of {executed} executed blocks run"
+    assert remarks[-1 - bool(executed) :] == [nobody, runs][: 1 + bool(executed)]
     likely, unlikely = (
         corpus.sql(
             f"select trace_id, index from blocks where type = 'orientation' and score is not null order by {order}"
@@ -323,6 +326,33 @@ def test_failed_candidates_are_never_chosen_and_unscored_ones_are_in_no_pair(con
         Statement("select score, value from candidate_values where candidate_id = :id"), {"id": unscored}
     ).one()
     assert tuple(values) == (None, None)
+
+
+def test_no_pair_is_another_one_in_reverse(conn: Connection) -> None:
+    """A text that ran is the best one, however low its value: then no other text is better than it."""
+    pairs = "preference_pairs p join blocks b on b.candidate_id = p.chosen_id and b.ran where p.kind = 'candidates'"
+    [(kept,)] = conn.execute(Statement(f"select p.chosen_id from {pairs} order by p.chosen_id limit 1")).all()
+    conn.execute(Statement("update scores set score = -9 where candidate_id = :id"), {"id": kept})
+    worse = Statement("select count(*) from preference_pairs where kind = 'candidates' and rejected_id = :id")
+    assert conn.execute(worse, {"id": kept}).scalar_one() == 0
+
+
+def test_a_step_that_does_not_compile_does_not_tell_this(conn: Connection) -> None:
+    found = """
+        select v.trace_id, v.tick, v.ending, b.index, b.body from stepwise_examples v
+        join blocks b on b.trace_id = v.trace_id and b.tick = v.tick and b.index > v.first_step and b.type = 'action'
+        where v.candidate_id is null order by b.id limit 1
+    """
+    trace, tick, ending, index, body = conn.execute(Statement(found)).one()
+    shown = "#startblock type: action\n#invalid_syntax x\n# " + body.replace("\n", "\n# ") + "\n#endblock\n"
+    change = Statement(
+        "update blocks set compiles = false, rendered = :shown where trace_id = :trace and index = :index"
+    )
+    conn.execute(change, {"shown": shown, "trace": trace, "index": index})
+    row = sql.run(conn, "exports/stepwise", trace=trace, tick=[tick], ending=[ending]).one()
+    [step] = [block for block in row.blocks if block["index"] == index]
+    assert step["label"] is False
+    assert step["rendered"] == f"#startblock type: action\n{body}\n#endblock\n"
 
 
 def test_a_correction_is_a_failed_attempt_and_the_next_attempt_which_ran(corpus: Installation) -> None:

@@ -4,7 +4,19 @@ import math
 
 import pytest
 
+from weavegen.cli.jobs import merged
 from weavegen.evaluator.evaluation import ratio, share
+
+
+def test_settings_above_others() -> None:
+    given = {"ticks": 4, "types": {"action": {"rounds": [8], "trials": 2}, "debug": {"rounds": [2]}}}
+    above = {"search": "execute", "types": {"action": {"trials": 8}}}
+    assert merged(given, above) == {
+        "ticks": 4,
+        "search": "execute",
+        "types": {"action": {"rounds": [8], "trials": 8}, "debug": {"rounds": [2]}},
+    }
+    assert given["types"] == {"action": {"rounds": [8], "trials": 2}, "debug": {"rounds": [2]}}
 
 
 def test_wilsons_interval() -> None:

@@ -61,6 +61,11 @@ def test_of_equal_shares_the_surer_one_is_better() -> None:
     assert loop.best().number == 0
 
 
+def test_without_evaluations_the_first_model_stays() -> None:
+    loop = loop_of(0, 0, of=0)
+    assert loop.best().number == 0
+
+
 def test_files_are_counted_together() -> None:
     round = Round(number=0, evaluation=measured(a=(3, 10), b=(7, 30), c=(0, 0)))
     assert (rounds.success(round).value, rounds.success(round).of) == (0.25, 40)

@@ -1,8 +1,8 @@
 """The command eval: measures how well a model does as an agent."""
 
 import contextlib
-import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,14 +70,14 @@ def run(
     from weavegen.evaluator.evaluation import HELD_OUT, SETTINGS, measure
 
     enqueueing.check_services(configuration.load(), model, workers=True)
-    orders = enqueueing.orders(files, n, params)
+    orders, types = enqueueing.orders(files, n, params), settings.get("types", {})
     jobs = {
         name: (enqueue or enqueueing.enqueue)(
             traces=orders,
             name=f"eval {name}",
             seed=HELD_OUT if seed is None else seed,
             model=model,
-            settings={**settings, **special},
+            settings={**settings, **special, "types": {type: without(own, special) for type, own in types.items()}},
         )
         for name, special in SETTINGS.items()
     }
@@ -85,6 +85,11 @@ def run(
         wait(job, stderr=True)
     with reading() as conn:
         return measure(conn, model or "the pool's model", jobs)
+
+
+def without(settings: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
+    """Settings without those of these names."""
+    return {name: value for name, value in settings.items() if name not in names}
 
 
 @contextlib.contextmanager
@@ -95,7 +100,7 @@ def serving(model: str | None) -> Iterator[str | None]:
         return
     folder = Path(model).absolute()
     keys = members()
-    name = f"{folder.name}-{hashlib.sha256(str(folder).encode()).hexdigest()[:6]}"
+    name = f"{folder.name}-{secrets.token_hex(3)}"  # of its own: servers may still have older weights of this folder
     adapters.load(keys, name, folder)
     try:
         yield name

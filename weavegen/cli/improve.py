@@ -19,7 +19,7 @@ from weavegen import config as configuration
 from weavegen import sql
 from weavegen.cli import display, evaluate, rescore
 from weavegen.cli.app import Result, command, reading, writing
-from weavegen.cli.jobs import Param, Set, by_type, pairs
+from weavegen.cli.jobs import Param, Set, by_type, merged, pairs
 from weavegen.cli.pool import members
 from weavegen.cli.tune import Model, Training, Where, collect, train
 from weavegen.cli.watch import show as wait
@@ -154,7 +154,7 @@ class Driver:
         if "write" in round.seconds:
             return False
         order, writer = self.loop.order, self.loop.rounds[round.writer or 0]
-        settings = order.settings | order.writing
+        settings = merged(order.settings, order.writing)
         if writer.corrections:
             settings |= {"corrections": writer.corrections}
         seed = order.seed * MOST_ROUNDS + round.number
@@ -270,7 +270,7 @@ class Driver:
                 places = {"folder": str(folder) if number else self.loop.order.tune.model, "name": str(name)}
                 try:
                     subprocess.run([part.format(**places) for part in shlex.split(self.serve)], check=True, stdout=2)
-                except (OSError, subprocess.CalledProcessError) as error:
+                except (OSError, ValueError, LookupError, subprocess.CalledProcessError) as error:
                     raise UsageError(f"--serve failed: {error}") from None
                 until = time.monotonic() + SERVE_SECONDS
             if time.monotonic() > until:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -242,6 +242,12 @@ def by_type(settings: dict[str, Any]) -> dict[str, Any]:
         else:
             grouped.setdefault(kind, {}).setdefault(owner, {})[name] = value
     return grouped
+
+
+def merged(settings: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings under others, which replace them. Those of single block types and agents are merged, too."""
+    inner = {key: merged(own, above[key]) for key, own in settings.items() if isinstance(own, dict) and key in above}
+    return {**settings, **above, **inner}
 
 
 @command()

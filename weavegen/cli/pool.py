@@ -165,7 +165,8 @@ def load(
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder: give an adapter's folder")
     keys = members()
-    adapters.load(keys, name, folder)
+    if not adapters.load(keys, name, folder):
+        raise UsageError(f"{name} is served already: unload it first, or give another name")
     line = f"{name} is served by {len(keys)} servers: enqueue with --model {name}"
     return Result({"name": name, "servers": len(keys)}, line)
 

@@ -241,20 +241,22 @@ def read_pairs(
 def fit_all(pairs: dict[tuple[str, str], list["Pair"]]) -> tuple[list["Fit"], list[str]]:
     """A correction for each question that has enough pairs, and why the others have none.
 
+    Of two sources of the true answer it takes the later: `ran` comes after `annotation`.
+
     Raises UsageError where no question has enough.
     """
     from weavegen.evaluator.calibration import fit
 
-    fits: list[Fit] = []
+    fits: dict[str, Fit] = {}
     refused: list[str] = []
     for (question, _), of_question in pairs.items():
         try:
-            fits.append(fit(question, of_question))
+            fits[question] = fit(question, of_question)
         except UsageError as error:
             refused.append(str(error))
     if not fits:
         raise UsageError(f"no question can be corrected: {refused[0]}")
-    return fits, refused
+    return list(fits.values()), refused
 
 
 def question_report(figures: "Figures") -> Iterator[RenderableType]:

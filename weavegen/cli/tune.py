@@ -1,5 +1,6 @@
 """The command that trains a model on the corpus: tune."""
 
+import contextlib
 import shlex
 import shutil
 import subprocess
@@ -67,16 +68,18 @@ class Training:
 
     def launcher(self) -> list[str]:
         """The command that starts the training program. Raises UsageError."""
-        launcher = shlex.split(self.launch) if self.launch else [sys.executable]
-        if not launcher:
-            raise UsageError("--launch is empty: give a command, such as .venv-gpu/bin/python")
-        return launcher
+        with contextlib.suppress(ValueError):  # an open quotation mark
+            if launcher := shlex.split(self.launch) if self.launch else [sys.executable]:
+                return launcher
+        raise UsageError("--launch is no command: give one, such as .venv-gpu/bin/python")
 
     def plan(self, model: str, folder: Path | None = None) -> TunePlan:
         """The plan of a run that writes `folder`; None: the folders are filled in later. Raises UsageError."""
         methods = tuple(self.method or ["sft"])
         if unknown := [name for name in methods if name not in EXPORTS]:
             raise UsageError(f"there is no method {unknown[0]!r}: choose from {', '.join(EXPORTS)}")
+        if "kto" in methods and self.batch == 1:
+            raise UsageError("--method kto compares the texts of a batch: give --batch 2 or more")
         if self.lora and self.norms:
             raise UsageError("--lora and --norms train different weights: give one of them")
         if not self.lora and (option := "--load-in-4bit" * self.load_in_4bit or "--merge" * self.merge):
@@ -113,6 +116,8 @@ def tune(
     plan, launcher = training.plan(model, to), training.launcher()
     if to.exists():
         raise UsageError(f"{to} exists: give another folder")
+    if load is not None:
+        adapters.require_new(members(), load)
     try:
         rows = collect(plan, where or [])
         losses = train(launcher, plan, to)

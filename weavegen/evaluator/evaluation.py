@@ -18,7 +18,7 @@ from weavegen.evaluator.rubrics import WILL_RUN
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "selected": {},
-    "unaided": {"rounds": [1], "backtrack_below": -1000.0, "all_questions": True, "wordings": 1},
+    "unaided": {"search": "cascade", "rounds": [1], "backtrack_below": -1000.0, "all_questions": True, "wordings": 1},
 }
 """Settings of the two jobs that differ from the defaults."""
 HELD_OUT = 1_000_000

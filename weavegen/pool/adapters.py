@@ -12,13 +12,20 @@ TIMEOUT_SECONDS = 300.0
 HINT = "vLLM does it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
 
 
-def load(servers: Mapping[str, str], name: str, folder: Path) -> None:
-    """Let every server serve an adapter as the model `name`, unless it does already.
+def require_new(servers: Mapping[str, str], name: str) -> None:
+    """Raise UsageError if a server has a model of this name: `load` would leave that one as it is."""
+    for url, key in servers.items():
+        if name in (model.id for model in list_models(url, Http(key, TIMEOUT_SECONDS))):
+            raise UsageError(f"{url} serves a model {name} already: run `weavegen pool unload`, or give another name")
+
+
+def load(servers: Mapping[str, str], name: str, folder: Path) -> int:
+    """Let every server serve an adapter as the model `name`, unless it does already. Returns how many did not.
 
     `servers`: API keys by base URL. Each server reads the folder itself. Raises UsageError at the first server that
     fails; the servers before it keep the adapter.
     """
-    _change(servers, name, "load", {"lora_path": str(folder.absolute())})
+    return _change(servers, name, "load", {"lora_path": str(folder.absolute())})
 
 
 def unload(servers: Mapping[str, str], name: str) -> int:

@@ -80,10 +80,12 @@ class Loop(msgspec.Struct, kw_only=True):
         """Decide whether a round that was evaluated has the best model.
 
         It has if the lower end of its success's 95% interval is at least that of the best so far. So of two with
-        equally many traces the one with more successes is kept, and of two with equal shares the later one.
+        equally many traces the one with more successes is kept, and of two with equal shares the later one. Where no
+        task has evaluations the first model is kept.
         """
         known = [other for other in self.rounds if other.best and other is not round]
-        round.best = all(success(round).low >= success(other).low for other in known[-1:])
+        own = success(round)
+        round.best = not known or (own.of > 0 and own.low >= success(known[-1]).low)
 
     def over(self, rounds: int, patience: int) -> str | None:
         """Why no further round begins; None: one does."""

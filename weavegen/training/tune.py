@@ -50,6 +50,8 @@ def tune(plan: TunePlan) -> dict[str, float]:
         trainer = TRAINERS[method](plan, model, words, adapter)
         losses[method] = float(trainer.train().training_loss)
         model, adapter = trainer.model, None  # the next method trains the same adapter
+        if "ref" in getattr(model, "peft_config", {}):  # of DPO and KTO, which make one each time
+            model.delete_adapter("ref")
     if plan.merge:
         model = model.merge_and_unload()
     model.save_pretrained(plan.out)

@@ -9,11 +9,11 @@ cross join lateral (
   from (
     select b.index, b.type, coalesce(n.rewritten, l.text, b.body) as body,
       case
-        when l.id is null then b.rendered
+        when l.id is null and b.compiles then b.rendered
         when b.compiles then replace(b.rendered, b.body, coalesce(n.rewritten, l.text))
-        -- The chosen one is not legal Python, and is shown as comment lines.
+        -- The chosen one is not legal Python, and is shown as comment lines, which would tell its label.
         else replace(regexp_replace(b.rendered, E'^#invalid_syntax .*\n', '', 'n'),
-          '# ' || replace(b.body, E'\n', E'\n# '), coalesce(n.rewritten, l.text))
+          '# ' || replace(b.body, E'\n', E'\n# '), coalesce(n.rewritten, l.text, b.body))
       end as rendered,
       coalesce(l.step_id, c.step_id) as step_id,
       case

@@ -2,7 +2,7 @@ create view corpus_candidates as
 select
   c.id as candidate_id, c.trace_id, c.block_index as index, t.job_id, j.name as job, j.agent, j.model,
   f.name as bootstrap, t.status as trace_status, s.tick, c.type, c.round, c.depth, c.position, c.text,
-  octet_length(c.text) as bytes, c.tokens, c.finish_reason, p.compiles, p.rewritten is not null as was_rewritten,
+  octet_length(c.text) as bytes, c.tokens, c.finish_reason, p.compiles, coalesce(p.rewritten <> btrim(c.text, E'\n'), false) as was_rewritten,
   p.syntax + p.extra_elements + p.not_a_string + p.code_in_prose + p.shape + p.wrong_name + p.title + p.assertions
     + p.forbidden_calls + p.length_after_debug as penalty,
   (select avg(q.score) from scores q where q.candidate_id = c.id and q.stage = 'selection') as score,

@@ -48,7 +48,9 @@ pairs as (
     as u (chosen_id, rejected_id, chosen_value, rejected_value, rejected_bad, pair)
   left join judged h on h.candidate_id = u.chosen_id
   left join judged l on l.candidate_id = u.rejected_id
-  where (u.chosen_value > u.rejected_value or (u.rejected_bad and u.chosen_id <> u.rejected_id))
+  -- Without texts of the worst kind, the second half of the pairs is the first in reverse.
+  where (2 * u.pair <= cardinality(g.worst) and u.chosen_value > u.rejected_value
+      or u.rejected_bad and u.chosen_id <> u.rejected_id)
     and coalesce(h.liking, 0) >= 0 and coalesce(l.liking, 0) <= 0
     and not (coalesce(h.liking, 0) > 0 and coalesce(l.liking, 0) < 0)
   union all

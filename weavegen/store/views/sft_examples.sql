@@ -5,7 +5,7 @@ select
   t.status as trace_status, b.tick, b.subagent, b.type,
   coalesce({store/imagined_text}, b.body) as body, b.ran, b.question, b.answer, b.probability, b.score,
   b.reward, k.reward as tick_reward, k.protected as tick_protected, b.preference, b.tags, c.round, c.depth, c.tokens, p.tokens as prompt_tokens,
-  coalesce(p.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt, n.rewritten is not null as was_rewritten,
+  coalesce(p.cut -> 'blocks_shortened_to', '{}') = '{}' as exact_prompt, coalesce(n.rewritten <> btrim(c.text, E'\n'), false) as was_rewritten,
   c.id as candidate_id, c.step_id, b.created_at
 from blocks b
 -- A block that a fork copied from its parent was made of the parent's candidate: it counts once, in the parent.
