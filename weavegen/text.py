@@ -6,6 +6,8 @@ from weavegen.errors import UsageError
 
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters (C0 without tab and newline, DEL, C1) and those that change the reading direction."""
+SLOW_TO_HIGHLIGHT = "0" * 300
+"""After a percent sign in a string, Pygments takes time by the square of such a run."""
 UNITS = {"k": 10**3, "m": 10**6, "g": 10**9}
 
 

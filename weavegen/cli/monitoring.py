@@ -78,7 +78,7 @@ def spans(
     follow: Annotated[bool, typer.Option("--follow", help="Keep sending ticks as they end, until Ctrl-C.")] = False,
     hours: Annotated[
         float | None,
-        typer.Option(min=0, help="Begin this many hours ago. Default: all ticks; with --follow only new ticks."),
+        typer.Option(min=0, max=1e6, help="Begin so many hours ago. Default: all ticks; with --follow only new ones."),
     ] = None,
     json: bool = False,
 ) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import click
 
-from weavegen.text import harmless
+from weavegen.text import SLOW_TO_HIGHLIGHT, harmless
 
 LESS = "FRX"
 """Default of the variable LESS: a text that fits the window is just printed, and colours are shown."""
@@ -24,7 +24,7 @@ def page(texts: Iterable[str]) -> None:
     os.environ.setdefault("LESSCHARSET", "utf-8")
     with click.get_pager_file(color=coloured) as out:
         for text in map(harmless, texts):
-            if coloured and len(text) <= MAX_COLOURED_CHARS:
+            if coloured and len(text) <= MAX_COLOURED_CHARS and SLOW_TO_HIGHLIGHT not in text:
                 out.write(highlight(text, PythonLexer(stripnl=False, ensurenl=False), TerminalFormatter(bg="dark")))
             else:
                 out.write(text)

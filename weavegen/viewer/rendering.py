@@ -16,7 +16,7 @@ from pygments.lexers.python import PythonLexer
 
 from weavegen.config import SIMULATED_MODEL
 from weavegen.monitoring.progress import seconds_left
-from weavegen.text import bytes_text, duration, harmless
+from weavegen.text import SLOW_TO_HIGHLIGHT, bytes_text, duration, harmless
 from weavegen.trace.blocks import CALLBACK, MESSAGE, PROSE, BlockType
 
 FOLDER = Path(__file__).parent
@@ -135,7 +135,7 @@ def as_json(value: Any, indent: int = 2) -> str:
 @lru_cache(maxsize=300)
 def python(text: str) -> Markup:
     """Highlighted Python source, with the classes of pygments."""
-    if len(text) > MAX_HIGHLIGHTED_CHARS:
+    if len(text) > MAX_HIGHLIGHTED_CHARS or SLOW_TO_HIGHLIGHT in text:
         return Markup(escape(shortened(text)))
     return Markup(highlight(text, _LEXER, _FORMATTER))  # escaped by the formatter
 
