@@ -24,7 +24,7 @@ from weavegen import config as configuration
 from weavegen.cli import display
 from weavegen.database import Connection
 from weavegen.errors import UsageError, WeavegenError
-from weavegen.services import model_server
+from weavegen.services import model_server, postgres, schema
 from weavegen.store.session import unpooled
 from weavegen.text import harmless, harmless_json
 from weavegen.version import __version__
@@ -226,8 +226,6 @@ def fail(message: str, code: int = 2) -> NoReturn:
 @contextmanager
 def reading() -> Iterator[Connection]:
     """A connection to the database. Starts the embedded database temporarily if it is not running."""
-    from weavegen.services import postgres, schema
-
     with postgres.running(configuration.load()) as url, unpooled(url).connect() as conn:
         schema.check(conn)
         yield conn

@@ -6,6 +6,7 @@ It starts no service, and offers nothing where there is no database.
 import contextlib
 from collections.abc import Iterator
 
+import msgspec
 import psycopg
 
 from weavegen import config as configuration
@@ -46,8 +47,6 @@ def numbers(query: str, incomplete: str) -> Iterator[tuple[str, str]]:
 
 def settings_names(incomplete: str) -> list[str]:
     """KEY= or TYPE.KEY=, for --set."""
-    import msgspec
-
     kind, dot, _ = incomplete.partition(".")
     names = [field.name for field in msgspec.structs.fields(BlockSettings if dot else Settings)]
     if dot:

@@ -16,7 +16,7 @@ from weavegen.cli.complete import job_numbers, trace_numbers
 from weavegen.cli.jobs import JobName, Set, by_type, pairs
 from weavegen.database import Database
 from weavegen.errors import UsageError, required
-from weavegen.services import postgres
+from weavegen.services import postgres, schema
 from weavegen.store import jobs, reports, steps, tables, views
 from weavegen.store.session import unpooled
 from weavegen.store.states import JobState, TraceStatus
@@ -161,8 +161,6 @@ def restore(file: File) -> Result:
 
     Example: WEAVEGEN_HOME=/new/home weavegen restore corpus.dump
     """
-    from weavegen.services import schema
-
     if not file.is_file():
         raise UsageError(f"{file} is not a file: give one that `weavegen backup` wrote")
     run("pg_restore", "--list", str(file.absolute()))

@@ -16,6 +16,9 @@ from weavegen.cli import display
 from weavegen.cli.app import N, Result, Seed, app, command, print_part, reading
 from weavegen.cli.watch import show
 from weavegen.errors import UsageError
+from weavegen.pool import capabilities
+from weavegen.sandbox.providers import provider
+from weavegen.services import model_server, postgres, schema
 from weavegen.store import urls
 from weavegen.store.views import refresh
 
@@ -78,8 +81,7 @@ def up(
 
     Example: weavegen up
     """
-    from weavegen.sandbox.providers import provider
-    from weavegen.services import fleet, model_server
+    from weavegen.services import fleet
 
     if vllm is None and (tensor_parallel != 1 or gpus is not None or vllm_options):
         raise UsageError("--tensor-parallel, --gpus and --vllm-options are for vLLM: give --vllm MODEL, too")
@@ -116,9 +118,6 @@ def lacks(config: configuration.Config) -> list[str]:
     """What the servers of OPENAI_BASE_URL lack, in lines."""
     if config.model_url is None:
         return []
-    from weavegen.pool import capabilities
-    from weavegen.services import model_server
-
     found = capabilities.probe_all(dict.fromkeys(model_server.urls(config), config.api_key))
     missing = {
         url: [has] if isinstance(has, str) else [f"without {line}" for line in capabilities.lacks(has)]
@@ -157,8 +156,6 @@ def migrate() -> Result:
 
     Example: DATABASE_URL=postgresql://weavegen@db/weavegen weavegen migrate
     """
-    from weavegen.services import postgres, schema
-
     config = configuration.load()
     postgres.check(config)
     before = schema.migrate(urls.database_url(config))
@@ -230,7 +227,7 @@ def demo(n: N = 8, seed: Seed = 7, model: Model = None) -> None:
     Example: weavegen demo
     """
     from weavegen.engine import enqueueing
-    from weavegen.services import fleet, model_server
+    from weavegen.services import fleet
 
     config = with_model(model)
     ran_before = {service.name for service in fleet.running(config)}

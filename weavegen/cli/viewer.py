@@ -9,6 +9,8 @@ import typer
 from weavegen import config as configuration
 from weavegen.cli.app import Result, command, is_simulated, print_json, print_part, reading, write_file
 from weavegen.cli.complete import job_numbers
+from weavegen.services import postgres, schema
+from weavegen.store.session import pooled, unpooled
 
 PORT = 8991
 
@@ -27,8 +29,6 @@ def serve(
     Example: weavegen serve --port 8991
     """
     from weavegen.http_server import listen
-    from weavegen.services import postgres, schema
-    from weavegen.store.session import pooled, unpooled
     from weavegen.viewer.app import Server, make_app, reader
     from weavegen.viewer.guard import LOCAL
 
