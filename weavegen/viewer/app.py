@@ -61,10 +61,8 @@ def make_app(reader: Database, writer: Database | None, hosts: frozenset[str] | 
         if writer is not None:
             writer.close()
 
-    requests, annotations = ToolRequests(reader, writable=writer is not None), Annotations(reader, writer)
-    readers = Pages(reader, annotations.me), Compare(reader), Events(reader)
     app = Starlette(
-        routes=routes(*readers, Chat(reader, writer), requests, annotations),
+        routes=routes(reader, writer),
         lifespan=lifespan,
         middleware=[Middleware(Guard, hosts=hosts), Middleware(GZipMiddleware, minimum_size=2_000, compresslevel=4)],
         exception_handlers={
@@ -80,10 +78,10 @@ def make_app(reader: Database, writer: Database | None, hosts: frozenset[str] | 
     return app
 
 
-def routes(
-    pages: Pages, compare: Compare, events: Events, chat: Chat, requests: ToolRequests, annotations: Annotations
-) -> list[Route | Mount]:
+def routes(reader: Database, writer: Database | None) -> list[Route | Mount]:
     """The pages by address."""
+    annotations, requests = Annotations(reader, writer), ToolRequests(reader, writable=writer is not None)
+    pages, compare, events, chat = Pages(reader, annotations.me), Compare(reader), Events(reader), Chat(reader, writer)
     trace = "/traces/{trace:row}"
     get: dict[str, Callable[..., Any]] = {
         "/": pages.jobs,

@@ -94,8 +94,5 @@ def blocks(conn: Connection, trace: Row, ticks: list[Row]) -> dict[int, list[Row
 def pairs(left: list[Row], right: list[Row]) -> Iterator[Pair]:
     """The blocks of a tick in pairs: in order, and blocks of one type beside each other where possible."""
     types = [[block["type"] for block in side] for side in (left, right)]
-    for what, a, b, c, d in SequenceMatcher(None, types[0], types[1], autojunk=False).get_opcodes():
-        if what == "equal":
-            yield from zip(left[a:b], right[c:d], strict=True)
-        else:
-            yield from zip_longest(left[a:b], right[c:d])
+    for _, a, b, c, d in SequenceMatcher(None, types[0], types[1], autojunk=False).get_opcodes():
+        yield from zip_longest(left[a:b], right[c:d])

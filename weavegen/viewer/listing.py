@@ -27,18 +27,15 @@ def asked(query: Mapping[str, str]) -> Asked:
     """What an address asks for. Raises UsageError if the order or a number is wrong."""
     given = {name: query.get(name, "").strip() for name in (*TEXTS, *NUMBERS, "sort")}
     for name in NUMBERS:
-        if not math.isfinite(_number(name, given[name])):
+        try:
+            finite = math.isfinite(float(given[name] or 0))
+        except ValueError:
+            finite = False
+        if not finite:
             raise UsageError(f"{name} {given[name]!r:.40} is not a number")
     if given["sort"].removeprefix("-") not in ("", *COLUMNS):
         raise UsageError(f"there is no column {given['sort']!r:.40}: sort by one of {', '.join(COLUMNS)}")
     return {name: value for name, value in given.items() if value}
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        return float(text or 0)
-    except ValueError:
-        raise UsageError(f"{name} {text!r:.40} is not a number") from None
 
 
 def address(asked: Asked, **changes: str | int | None) -> str:

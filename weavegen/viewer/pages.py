@@ -229,10 +229,8 @@ class Pages:
         from weavegen.exports import text
 
         trace_id, suffix = path_number(request, "trace"), request.url.path.rpartition(".")[2]
-        write, media_type = {
-            "py": (text.python, "text/x-python; charset=utf-8"),
-            "json": (text.json, "application/json"),
-        }[suffix]
+        kinds = {"py": (text.python, "text/x-python; charset=utf-8"), "json": (text.json, "application/json")}
+        write, media_type = kinds[suffix]
         with self.reader.connect() as conn:
             traces.state(conn, trace_id)
 
