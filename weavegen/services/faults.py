@@ -108,8 +108,7 @@ def mcp_faults(conn: Connection) -> list[Fault]:
 
 def server_faults(conn: Connection, config: Config) -> list[Fault]:
     """Model servers at which all requests fail."""
-    failing = servers.failing(conn, pool_members.members(conn, config).keys)
     return [
         Fault(kind="server", what=f"the model server {server.url} fails: {server.line}", advice=server.advice)
-        for server in failing
+        for server in servers.failing(conn, pool_members.members(conn, config).keys)
     ]

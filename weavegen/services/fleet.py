@@ -30,21 +30,17 @@ BEAT = "beat"
 WORKERS = ("model", "lint", "execute")
 FIXED = frozenset({"DATABASE_URL", "CELERY_BROKER_URL", "WEAVEGEN_HOST"})
 """Settings that change what an installation is: `up` does not change them while workers run."""
-NOT_OF_WORKERS = PERSONAL | {
-    "WEAVEGEN_MODEL",
-    "WEAVEGEN_VLLM",
-    "WEAVEGEN_READER_URL",
-    "WEAVEGEN_FLOWER",
-    "WEAVEGEN_VIEWER",
-}
-"""Settings that workers do not use."""
 VIEWER = "viewer"
 FLOWER = "flower"
+PORTS = {VIEWER: "WEAVEGEN_VIEWER", FLOWER: "WEAVEGEN_FLOWER"}
+NOT_OF_WORKERS = PERSONAL | {"WEAVEGEN_MODEL", "WEAVEGEN_VLLM", "WEAVEGEN_READER_URL", *PORTS.values()}
+"""Settings that workers do not use."""
+DRAIN_FILE = "drain"
+"""The file in the home in which `down` writes the seconds for which it waits for the workers."""
 ORPHAN_SECONDS = 20.0
 """Time for the services of a removed home to end by themselves."""
 RESTART_SECONDS = 30.0
 """Time in which workers answer again after a restart, on a busy machine."""
-PORTS = {VIEWER: "WEAVEGEN_VIEWER", FLOWER: "WEAVEGEN_FLOWER"}
 FLOWER_SETTINGS = {
     # It has no password. It listens on loopback only, but any web page in a browser could post to it.
     "FLOWER_READ_ONLY": "true",
@@ -127,14 +123,12 @@ def down(config: Config, drain: float | None = None) -> list[Service]:
     """
     if not config.home.is_dir():
         return []
-    if drain is None:
-        drain = config.drain
     with folders.locked(lock_path(config)):
         services = processes.registered(config)
         ended = processes.stop(config, [services[SUPERVISOR]] if SUPERVISOR in services else [])
         celery = [services[name] for name in (BEAT, *WORKERS) if name in services]
         started = environments.running(config)
-        ended += _drain(config, celery, drain)
+        ended += _drain(config, celery, config.drain if drain is None else drain)
         started += environments.running(config)
         processes.end_orphans(config)
         for environment in started:  # environments outlive workers, but not the installation
@@ -155,7 +149,7 @@ def lock_path(config: Config) -> Path:
 
 def _drain(config: Config, services: list[Service], seconds: float) -> list[Service]:
     """Stop workers, which have `seconds` to finish their steps. Returns those that ran."""
-    drain_file = _drain_path(config)
+    drain_file = config.home / DRAIN_FILE
     drain_file.write_text(str(seconds))
     try:
         return processes.stop(config, services, grace=seconds)
@@ -163,15 +157,10 @@ def _drain(config: Config, services: list[Service], seconds: float) -> list[Serv
         drain_file.unlink(missing_ok=True)
 
 
-def _drain_path(config: Config) -> Path:
-    """Return the file in which `down` writes the seconds for which it waits for the workers."""
-    return config.home / "drain"
-
-
 def drain_seconds(config: Config) -> float:
     """Return how long a worker may take to finish its steps after SIGTERM: as `down` says, else WEAVEGEN_DRAIN."""
     try:
-        return float(_drain_path(config).read_text())
+        return float((config.home / DRAIN_FILE).read_text())
     except (OSError, ValueError):
         return config.drain
 
@@ -372,8 +361,7 @@ def _workers(config: Config, commands: dict[str, list[str]]) -> list[Part]:
         for name, command in commands.items():
             if processes.find(config, name) is None:
                 # Celery opens the file again if it is removed or moved away (logrotate).
-                log_file = str(processes.log_path(config, name)).replace("%", "%%")
-                command += ["--logfile", log_file]
+                command += ["--logfile", str(processes.log_path(config, name)).replace("%", "%%")]
                 new.append(processes.start(config, name, command, environ=child_environment(config)))
         services, silent = processes.registered(config), {node(config, name) for name in commands if name != BEAT}
         deadline = time.monotonic() + processes.START_TIMEOUT_SECONDS

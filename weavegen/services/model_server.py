@@ -22,7 +22,7 @@ NANO_ENVIRON = {"OPENBLAS_NUM_THREADS": "1"}
 def start(config: Config, port: int | None, sim_options: Sequence[str], environ: Mapping[str, str]) -> tuple[str, bool]:
     """Start the server of `config.model` unless it runs. Returns its name, and if it was started. Raises UsageError."""
     name = SIM if config.model == SIM else NANO
-    if serving(config) is not None:
+    if servers(config):
         return name, False
     if name == SIM:
         launch(config, SIM, [sys.executable, "-m", "simulation", *sim_options], port, environ)
@@ -33,7 +33,7 @@ def start(config: Config, port: int | None, sim_options: Sequence[str], environ:
 
 def require_no_other(config: Config) -> None:
     """Raise UsageError if a server runs with another model than the one that `up` would start."""
-    if config.model_url is not None or config.model == NONE or (service := serving(config)) is None:
+    if config.model_url is not None or config.model == NONE or not (running := servers(config)):
         return
     if (model := vllm_model(config)) is not None:
         words = vllm.arguments(model, 0, (), ())[:4]
@@ -41,8 +41,8 @@ def require_no_other(config: Config) -> None:
         words = ["-m", "simulation"]
     else:
         words = [*NANO_COMMAND[1:], "--port" if config.model == NANO else str(Path(config.model).absolute())]
-    if "\0".join([*words, ""]) not in "\0".join(service.command):
-        raise UsageError(f"{service.name} serves another model: `weavegen down`, then `up` again")
+    if "\0".join([*words, ""]) not in "\0".join(running[0].command):
+        raise UsageError(f"{running[0].name} serves another model: `weavegen down`, then `up` again")
 
 
 def launch_nano(
@@ -74,11 +74,6 @@ def servers(config: Config) -> list[Service]:
     """Return the model servers of `up` that run: several only of vLLM."""
     small = [service for name in (NANO, SIM) if (service := processes.find(config, name)) is not None]
     return [*small, *vllm.servers(config)]
-
-
-def serving(config: Config) -> Service | None:
-    """Return the first running model server of `up`; None if there is none."""
-    return next(iter(servers(config)), None)
 
 
 def vllm_model(config: Config) -> str | None:

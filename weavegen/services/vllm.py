@@ -142,14 +142,13 @@ def arguments(model: str, port: int, group: Sequence[str], options: Sequence[str
     folder = Path(model)
     name = folder.resolve().name if folder.is_dir() else model
     place = str(folder.resolve()) if folder.is_dir() else model
-    module = ["-m", "vllm.entrypoints.openai.api_server"]
     own = ["--model", place, "--served-model-name", name, "--host", LOOPBACK, "--port", str(port)]
     if group:
         own += ["--tensor-parallel-size", str(len(group))]
     else:
         length = str(min(CPU_LENGTH, positions(folder)))
         own += [*CPU_FLAGS, "--max-model-len", length, "--max-num-batched-tokens", length]
-    return [*module, *own, *FLAGS, *options]
+    return ["-m", "vllm.entrypoints.openai.api_server", *own, *FLAGS, *options]
 
 
 def positions(folder: Path) -> int:
