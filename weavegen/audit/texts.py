@@ -17,7 +17,7 @@ from weavegen.kernel.replay import draw_label
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.selection import probability
 from weavegen.kernel.settings import settings
-from weavegen.kernel.steps import Append, Evaluated, Failure, YesNo
+from weavegen.kernel.steps import Append, Evaluated, Failure, Reward, YesNo
 from weavegen.linting import lint
 from weavegen.trace.blocks import COMMENTED, IMAGINED, MESSAGE, Block, BlockType, block_from_columns
 from weavegen.trace.render import normalise_body, one_line, parse_trace, render_block
@@ -157,18 +157,17 @@ class TraceCheck:
             self.add("tick-rewards", place, f"this version cannot read the tick's settings: {error}")
             return
         rewarded = tick.evaluated and self.trace.agent not in CONVERSING
-        computed = reward(blocks, evaluations, tick_settings) if rewarded else None
+        none = Reward(reward=None, shares={}, preferences={})
+        computed = reward(blocks, evaluations, tick_settings) if rewarded else none
         if tick.verified:
             computed = harbor.reward_of(evaluations)
-        total = None if computed is None else computed.reward
-        if not same(total, tick.reward):
-            self.add("tick-rewards", place, f"its reward is {tick.reward}, but its evaluations give {total}")
-        marks = (False, 0) if computed is None else (computed.protected, computed.not_evaluated)
-        if (tick.protected, tick.not_evaluated) != marks:
+        if not same(computed.reward, tick.reward):
+            problem = f"its reward is {tick.reward}, but its evaluations give {computed.reward}"
+            self.add("tick-rewards", place, problem)
+        if (tick.protected, tick.not_evaluated) != (computed.protected, computed.not_evaluated):
             self.add("tick-rewards", place, "its protected evaluations are not those that its reward counts")
         for _, block in blocks:
-            share = None if computed is None else computed.shares.get(block.index)
-            preference = None if computed is None else computed.preferences.get(block.index)
+            share, preference = computed.shares.get(block.index), computed.preferences.get(block.index)
             recorded = self.shares[block.index]
             if not (same(recorded[0], share) and same(recorded[1], preference)):
                 problem = f"its reward and preference are {recorded}, but its share is {(share, preference)}"

@@ -43,10 +43,8 @@ GROUPS = sorted(file.stem for file in (Path(__file__).parent / "sql" / "metrics"
 QUERIES = {group: sql.load(f"monitoring/metrics/{group}") for group in GROUPS}
 """Queries of groups of metrics: a column of text is a label, and each column of numbers a metric, which is declared in
 a comment: `-- gauge NAME: HELP` or `-- counter NAME: HELP`."""
-KINDS: dict[str, type[GaugeMetricFamily | CounterMetricFamily]] = {
-    "gauge": GaugeMetricFamily,
-    "counter": CounterMetricFamily,
-}
+Family = GaugeMetricFamily | CounterMetricFamily
+KINDS: dict[str, type[Family]] = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 READY = "weavegen_steps_ready"
 """The metric that has every queue as a label."""
 
