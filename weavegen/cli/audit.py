@@ -71,14 +71,12 @@ def parts(report: "Report", *, every: bool, host: bool) -> Iterator[RenderableTy
 
 
 def findings(outcome: "Outcome") -> Iterator[RenderableType]:
-    from weavegen.audit.check import MAX_FINDINGS
-
     yield Text(f"{'remark' if outcome.remark else 'damage'}: {outcome.name}", "bold")
     if not outcome.remark:
         yield Text(f"  should hold: {outcome.proves}", "dim")
     for finding in outcome.findings:
         where = finding.place if finding.trace is None else f"trace {finding.trace}, {finding.place}"
         yield f"  {where}: {finding.problem}"
-    if outcome.found > MAX_FINDINGS:
-        yield f"  and {outcome.found - MAX_FINDINGS:,} more"
+    if more := outcome.found - len(outcome.findings):
+        yield f"  and {more:,} more"
     yield ""

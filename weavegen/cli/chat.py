@@ -83,8 +83,7 @@ class Talk:
     def find_channel(self) -> None:
         channels = messages.channels(self.conn, self.trace)
         if self.channel_name is None and len(channels) > 1:
-            names = " | ".join(channels)
-            raise UsageError(f"trace {self.trace} has several channels: choose with --channel {names}")
+            raise UsageError(f"trace {self.trace} has several channels: choose with --channel {' | '.join(channels)}")
         only = next(iter(channels.values()), None)
         self.channel = only if self.channel_name is None else channels.get(self.channel_name)
 

@@ -180,10 +180,8 @@ def capabilities(url: str, has: Capabilities | str) -> list[RenderableType]:
         missing = feature.missing(has)
         state = Text("no", "red" if feature.agents else "yellow") if missing else Text("yes", "green")
         needs = ", ".join(need.replace("|", " or ") for need in feature.needs)
-        rows.append(
-            {"agents or feature": feature.name, "": state, "needs": needs}
-            | {"without it": feature.without if missing else ""}
-        )
+        without = feature.without if missing else ""
+        rows.append({"agents or feature": feature.name, "": state, "needs": needs, "without it": without})
     length = "" if has.length is None else f", {has.length:,} tokens"
     logprobs = f", {has.logprobs} logprobs" if has.logprobs else ", no logprobs"
     return [f"{url}: {has.model}{length}{logprobs}", table(rows)]

@@ -115,7 +115,7 @@ def title(about: SearchTask) -> str:
 
 def picture(rows: Sequence[Any], generations: list[dict[str, Any]], about: SearchTask) -> str:
     """An SVG plot of every score, the medians and the best so far. Raises UsageError without scores."""
-    from weavegen.viewer import plot
+    from weavegen.viewer.plot import ReferenceLine, Series, svg
 
     scored = [(row.generation, row.score) for row in rows if row.score is not None]
     if not scored:
@@ -128,10 +128,6 @@ def picture(rows: Sequence[Any], generations: list[dict[str, Any]], about: Searc
     # The axis begins at the lower quartile: otherwise a few very low scores would press all others into one line.
     heights = sorted(score for _, score in scored)
     lowest = min(best_so_far[0][1], heights[len(heights) // 4])
-    series = [
-        plot.Series("a program", scored, "points"),
-        plot.Series("median", medians),
-        plot.Series("best so far", best_so_far),
-    ]
-    marks = [] if target is None else [plot.ReferenceLine("to be reached", target)]
-    return plot.svg(title(about), "generation", "score", series, marks, y_floor=lowest, whole_x=True)
+    series = [Series("a program", scored, "points"), Series("median", medians), Series("best so far", best_so_far)]
+    marks = [] if target is None else [ReferenceLine("to be reached", target)]
+    return svg(title(about), "generation", "score", series, marks, y_floor=lowest, whole_x=True)

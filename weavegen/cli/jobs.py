@@ -155,18 +155,13 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
     if job.until is not None:
         settings["until_bytes"] = parse_size(job.until, "--until", MOST["until_bytes"])
     models = by_role(job.model)
+    evaluator, researcher = models.get("evaluator"), models.get("researcher")
     student = models.get("agent") if "teacher" in models else None
     writer = models.get("teacher", models.get("agent"))
-    if "researcher" in models:
-        own = settings.setdefault("delegates", {}).setdefault("research", {})
-        own.setdefault("model", models["researcher"])
+    if researcher is not None:
+        settings.setdefault("delegates", {}).setdefault("research", {}).setdefault("model", researcher)
     writers = enqueueing.check_services(
-        configuration.load(),
-        writer,
-        job.agent,
-        evaluator=models.get("evaluator"),
-        researcher=models.get("researcher"),
-        workers=workers,
+        configuration.load(), writer, job.agent, evaluator=evaluator, researcher=researcher, workers=workers
     )
     known = {task for one in writers for task in one.tasks}
     if known and (others := {order.name.removesuffix(".py") for order in orders} - known):
@@ -184,7 +179,7 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
         seed=job.seed,
         model=writer,
         student=student,
-        evaluator=models.get("evaluator"),
+        evaluator=evaluator,
         agent=job.agent,
         settings=settings,
         documents=job.documents,
@@ -201,9 +196,7 @@ def by_role(options: list[str] | None) -> dict[str, str]:
     """The models by role. A name without a role is the agent's. Raises UsageError."""
     models: dict[str, str] = {}
     for option in options or []:
-        role, equals, name = option.partition("=")
-        if not equals:
-            role, name = "agent", option
+        role, name = option.split("=", 1) if "=" in option else ("agent", option)
         if role not in ROLES or not name:
             raise UsageError(f"--model {option!r:.80}: give NAME, or ROLE=NAME with a role of {', '.join(ROLES)}")
         if role in models:

@@ -96,12 +96,11 @@ def up(
     provider(config.sandbox).require()
     if sim_options and config.model != model_server.SIM:
         raise UsageError("--sim-options is for the simulation: give --model sim, too")
-    simulated = from_source_tree("simulation.options").split(sim_options) if sim_options else ()
     parts = fleet.up(
         config,
         model_threads=threads,
         model_port=model_port,
-        sim_options=simulated,
+        sim_options=from_source_tree("simulation.options").split(sim_options) if sim_options else (),
         pages=True,
         vllm_options={
             "parallel": tensor_parallel,
