@@ -95,9 +95,8 @@ def resume(job: OneJob = None) -> Result:
 def set_state(state: JobState, job: int | None) -> Result:
     with writing() as conn:
         changed = jobs.set_state(conn, state, job)
-    if changed:
-        line = f"{state}: {', '.join(f'job {number}' for number in changed)}"
-    else:
+    line = f"{state}: {', '.join(f'job {number}' for number in changed)}"
+    if not changed:
         line = f"nothing to do: {'no job is open' if job is None else f'job {job} is {state}'}"
     return Result({"jobs": changed, "state": str(state)}, line)
 

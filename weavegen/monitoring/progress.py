@@ -66,8 +66,7 @@ def read_jobs(conn: Connection, rates: Rates, job_id: int | None = None) -> list
     """One job, or all open ones, in a transaction of its own."""
     with conn.transaction():
         rows = reports.jobs(conn, job_id, only_open=job_id is None)
-    moment = time.monotonic()
-    return [JobNow(row, *rates.now(moment, row)) for row in rows]
+    return [JobNow(row, *rates.now(time.monotonic(), row)) for row in rows]
 
 
 @dataclass

@@ -140,8 +140,7 @@ def environment(group: Sequence[str]) -> list[str]:
 def arguments(model: str, port: int, group: Sequence[str], options: Sequence[str]) -> list[str]:
     """The arguments of one server. The user's `options` come last, and take precedence."""
     folder = Path(model)
-    name = folder.resolve().name if folder.is_dir() else model
-    place = str(folder.resolve()) if folder.is_dir() else model
+    place, name = (str(folder.resolve()), folder.resolve().name) if folder.is_dir() else (model, model)
     own = ["--model", place, "--served-model-name", name, "--host", LOOPBACK, "--port", str(port)]
     if group:
         own += ["--tensor-parallel-size", str(len(group))]
