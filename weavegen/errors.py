@@ -45,20 +45,17 @@ class TransientError(WeavegenError):
     kind = "other"
     """Kind of a server's failure: refused, connection, timeout, busy, status, malformed, unfit."""
 
-    def __init__(self, message: str = "", *, kind: str | None = None) -> None:
+    def __init__(self, message: str = "", *, kind: str | None = None, seconds: float | None = None) -> None:
+        """`seconds`: when to try again; None: it is not known."""
         super().__init__(message)
         self.kind = kind or self.kind
+        self.seconds = seconds
 
 
 class Busy(TransientError):
-    """A server is overloaded at the moment."""
+    """A server is overloaded at the moment. `seconds`: how long it asks to be left alone."""
 
     kind = "busy"
-
-    def __init__(self, message: str = "", *, seconds: float | None = None) -> None:
-        """`seconds`: how long the server asks to be left alone; None: it does not say."""
-        super().__init__(message)
-        self.seconds = seconds
 
 
 class Refused(TransientError):
@@ -74,12 +71,10 @@ class Unfit(TransientError):
 
 
 class Unserved(TransientError):
-    """Something that a step needs, such as a server, is missing now. The attempt does not count against the step."""
+    """Something that a step needs, such as a server, is missing now. The attempt does not count against the step.
 
-    def __init__(self, message: str = "", *, seconds: float | None = None) -> None:
-        """`seconds`: when to try again, at the latest; None: soon."""
-        super().__init__(message)
-        self.seconds = seconds
+    `seconds`: when to try again, at the latest; None: soon.
+    """
 
 
 class JournalMismatch(WeavegenError):
