@@ -80,7 +80,7 @@ class Execution:
 
         Records their results. The blocks of other agents are in traces of their own.
         """
-        source, results, written = "", (), None
+        source = body = ""
         if (name := executed.waits_for) is not None:
             yield RunSubagent(subagent=name, minutes=state_of(executed, name).time_budget)
         elif (asked := executed.writes) is not None:
@@ -90,17 +90,15 @@ class Execution:
             written = record(t, draft, error)
             told = {"type": written.type, "index": written.index, "body": written.body, "score": draft.score}
             source = encode(told).decode()
+            body = f"The model has written block {written.index}, of type {written.type}."
         else:
             results = yield executed.delegates
             source = encode(results).decode()
+            body = tables.delegated_results(executed.delegates, results)
         ordinal = t.cursor.ordinal
         resumed: Executed = yield t.execute("resume", source=source)
         if name is not None:
             body = tables.subagent_result(state_of(resumed, name))
-        elif written is not None:
-            body = f"The model has written block {written.index}, of type {written.type}."
-        else:
-            body = tables.delegated_results(executed.delegates, results)
         t.append(with_result(Append(type=BlockType.RETURN, body=body), resumed, ordinal))
         return resumed
 
