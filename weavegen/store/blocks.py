@@ -9,7 +9,7 @@ from weavegen.database import Connection
 from weavegen.kernel.steps import Append, Hit, Reward
 from weavegen.store import examples
 from weavegen.store.jobs import content_id
-from weavegen.trace.blocks import Block, BlockType
+from weavegen.trace.blocks import PLAIN_COLUMNS, Block, BlockType
 from weavegen.trace.render import render_block
 
 
@@ -38,19 +38,12 @@ def append(
                 "toolset": toolset_id,
                 "executed_by": None if draft.executed is None else steps[draft.executed],
                 "candidate": candidate_id,
-                **{name: getattr(block, name) for name in COPIED},
+                **{name: getattr(block, name) for name in ("type", *PLAIN_COLUMNS)},
                 **{name: getattr(block.label, name, None) for name in ("question", "answer", "probability")},
             }
         )
     sql.run_each(conn, "store/insert_block", rows)
     return sum(len(row["rendered"].encode()) for row in rows)
-
-
-COPIED = (
-    "index", "subagent", "type", "body", "timestamp", "time_remaining", "block_size", "bm25_query", "title",
-    "tick_start", "working_directory", "compiles", "ran",
-)  # fmt: skip
-"""Columns with the value of the block's attribute of the same name."""
 
 
 def save_rewards(conn: Connection, trace_id: int, tick: int, reward: Reward) -> None:
