@@ -79,16 +79,6 @@ class Node:
         """The leaf with the highest priority is expanded first."""
         return self.logit + self.noise
 
-    def leaves(self, lookahead: float = math.inf) -> Iterator["Node"]:
-        """The leaves below the node that are less than `lookahead` nodes deeper. A leaf yields itself."""
-        waiting = [self]
-        while waiting:
-            node = waiting.pop()
-            if not node.children:
-                yield node
-            elif node.depth - self.depth < lookahead - 1:
-                waiting += reversed(node.children)
-
 
 class Tree:
     """A root, its descendants, and the nodes that the last pruning kept."""
@@ -99,9 +89,15 @@ class Tree:
         self.kept = [self.root]
 
     def leaves(self, lookahead: float = math.inf) -> Iterator[Node]:
-        """Leaves below the kept nodes, less than `lookahead` nodes deeper, in the order in which they grew."""
-        for node in self.kept:
-            yield from node.leaves(lookahead)
+        """The leaves of the kept nodes, less than `lookahead` nodes deeper, in the order in which they grew."""
+        for kept in self.kept:
+            waiting = [kept]
+            while waiting:
+                node = waiting.pop()
+                if not node.children:  # also a kept node itself
+                    yield node
+                elif node.depth - kept.depth < lookahead - 1:
+                    waiting += reversed(node.children)
 
     def best(self, lookahead: int) -> Node | None:
         """The leaf to expand next: of the unfinished leaves, the leaf of highest priority. None: all are finished."""
