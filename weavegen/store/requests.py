@@ -13,7 +13,7 @@ from typing import Any
 
 from weavegen import sql
 from weavegen.database import Connection
-from weavegen.errors import UsageError
+from weavegen.errors import UsageError, required
 from weavegen.store.states import RequestStatus, TraceStatus
 from weavegen.trace.render import one_line
 
@@ -93,9 +93,8 @@ def rows(
 
 def load(conn: Connection, id: int) -> RequestRow:
     """One request. Raises UsageError if there is none with this id."""
-    for row in rows(conn, id=id):
-        return row
-    raise UsageError(f"there is no request {id}: `weavegen request list` lists them")
+    row = next(iter(rows(conn, id=id)), None)
+    return required(row, f"there is no request {id}: `weavegen request list` lists them")
 
 
 def changes(conn: Connection, id: int) -> list[Change]:
@@ -203,16 +202,8 @@ def standing(row: Any) -> Standing:
     return Standing(S.FAILED, reason, row.finished_at, result)
 
 
-def _record(
-    conn: Connection,
-    id: int,
-    status: RequestStatus,
-    reason: str,
-    *,
-    what: str = "status",
-    at: datetime.datetime | None = None,
-    changed: dict[str, Any] | None = None,
-) -> None:
-    """Add a row to the history of a request. `at` None: now."""
-    values = {"what": what, "at": at, "changed": changed, "reason": one_line(reason)[:MAX_KEPT_CHARS]}
-    sql.run(conn, "store/save_request_change", request=id, status=status, **values)
+def _record(conn: Connection, id: int, status: RequestStatus, reason: str, **values: Any) -> None:
+    """Add a row to the history of a request. `values`: `what` (else `status`), `at` (else now), `changed`."""
+    values = {"what": "status", "at": None, "changed": None} | values
+    text = one_line(reason)[:MAX_KEPT_CHARS]
+    sql.run(conn, "store/save_request_change", request=id, status=status, reason=text, **values)

@@ -9,7 +9,7 @@ import msgspec
 
 from weavegen import sql
 from weavegen.database import Connection
-from weavegen.errors import UsageError
+from weavegen.errors import required
 from weavegen.search.index import rank_texts
 from weavegen.store import requests, tools
 
@@ -57,9 +57,8 @@ def find_tools(conn: Connection, trace_id: int, *, query: str, limit: int) -> st
 
 def read_tool(conn: Connection, trace_id: int, *, name: str) -> str:
     """A tool of the library with its source. Raises UsageError."""
-    for row in tools.rows(conn, [name]):
-        return _json(_tool(row) | {"source": row.source, "tests": row.tests, "evaluator": row.evaluator})
-    raise UsageError(f"the library has no tool {name!r:.80}")
+    row = required(next(iter(tools.rows(conn, [name])), None), f"the library has no tool {name!r:.80}")
+    return _json(_tool(row) | _fields(row, "source", "tests", "evaluator"))
 
 
 def _tool(row: Any) -> dict[str, Any]:
