@@ -53,7 +53,9 @@ def renderer(folder: Path, file: Path | None = None) -> Render:
     jinja.globals["strftime_now"] = lambda format: datetime.datetime.now().strftime(format)
     jinja.globals["raise_exception"] = _refuse
     try:
-        template = jinja.from_string(GENERATION.sub(_conditional, source))
+        # Jinja does not know these tags: they become an `if` that is always true.
+        source = GENERATION.sub(lambda tag: f"{tag[1]}{'endif' if tag[2] else 'if true'}{tag[3]}", source)
+        template = jinja.from_string(source)
     except jinja2.TemplateError as error:
         raise UsageError(f"{file} is not a Jinja template: {error}") from None
 
@@ -64,10 +66,6 @@ def renderer(folder: Path, file: Path | None = None) -> Render:
             raise UsageError(f"the chat template refuses these messages: {error}") from None
 
     return render
-
-
-def _conditional(tag: re.Match[str]) -> str:
-    return f"{tag[1]}{'endif' if tag[2] else 'if true'}{tag[3]}"
 
 
 def _config(path: Path) -> dict[str, Any]:

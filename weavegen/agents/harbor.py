@@ -98,7 +98,8 @@ def verify(t: Tick, task: HarborTask, state: Verification) -> Part[Ended]:
     known = all(rewards)
     success = all(value >= 1 for value in total.values()) if known and total else None
     found = {"reward": main_reward(total) if known and total else None, "rewards": total, "success": success}
-    return Ended(done=True, returned=returned | found | {"evaluations": told(checked.evaluations)})
+    errors = {one.title: one.error.message for one in checked.evaluations if one.error is not None}
+    return Ended(done=True, returned=returned | found | {"evaluations": errors})
 
 
 def rewards_of(evaluations: Sequence[Evaluated]) -> dict[str, float]:
@@ -129,8 +130,3 @@ def roll_up(task: HarborTask, rewards: tuple[dict[str, float], ...]) -> dict[str
         return rewards[-1] if len(rewards) == len(task.steps) else {"reward": 0.0}
     names = {name for own in rewards for name in own}
     return {name: sum(own.get(name, 0.0) for own in rewards) / len(task.steps) for name in sorted(names)}
-
-
-def told(evaluations: tuple[Evaluated, ...]) -> dict[str, Any]:
-    """By title, why evaluations give no reward, for people."""
-    return {one.title: one.error.message for one in evaluations if one.error is not None}

@@ -188,6 +188,5 @@ def task_text(bootstrap: str, world: Executed) -> str:
 def evaluate(t: Tick) -> Part[tuple[Evaluated, ...]]:
     """Run the task's evaluations and record their results, as the weave agent does."""
     checked: Executed = yield t.execute("evaluate")
-    rows = ["Outcome:", *tables.evaluation_rows(checked.evaluations)]
-    t.say(BlockType.OUTCOME, "\n".join(rows))
+    t.say(BlockType.OUTCOME, "\n".join(["Outcome:", *tables.evaluation_rows(checked.evaluations)]))
     return checked.evaluations

@@ -30,9 +30,8 @@ def reward(recorded: Recorded, evaluations: Sequence[Evaluated], settings: Setti
     actions = sum(block.type is BlockType.ACTION for block in blocks)
     share = true / len(counted) if counted else 0.0
     total = None if left_out and not counted else max(0.0, 0.5 * share - settings.action_cost * actions)
-    shares = {}
-    for distance, block in enumerate(b for b in reversed(blocks) if b.type in REWARDED and total is not None):
-        shares[block.index] = (total or 0.0) * settings.reward_decay**distance
+    decay, last_first = settings.reward_decay, [block for block in reversed(blocks) if block.type in REWARDED]
+    shares = {} if total is None else {block.index: total * decay**n for n, block in enumerate(last_first)}
     preferred, only_protected = preferences(recorded), bool(protected)
     return Reward(reward=total, shares=shares, preferences=preferred, protected=only_protected, not_evaluated=left_out)
 

@@ -177,9 +177,8 @@ class PromptReader:
         missing = [index for index in indexes if index not in self._blocks]
         if missing:
             ahead = range(missing[-1] + 1, missing[-1] + FETCHED_AHEAD)
-            indexes = [*missing, *ahead]
-            for index, rendered in sql.run(self._conn, "exports/prompt-blocks", trace=self._trace, indexes=indexes):
-                self._blocks[index] = rendered
+            rows = sql.run(self._conn, "exports/prompt-blocks", trace=self._trace, indexes=[*missing, *ahead])
+            self._blocks.update(rows.all())
         return all(index in self._blocks for index in missing)
 
 

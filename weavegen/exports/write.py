@@ -125,11 +125,9 @@ def preview(conn: Connection, order: Export) -> dict[str, dict[str, int]]:
     return {"rows": rows, "traces": traces}
 
 
-@contextlib.contextmanager
-def reading(conn: Connection) -> Iterator[Connection]:
+def reading(conn: Connection) -> contextlib.AbstractContextManager[Connection]:
     """Another connection to the same database, on which every statement is its own transaction."""
-    with conn.database.with_autocommit(True).connect() as own:
-        yield own
+    return conn.database.with_autocommit(True).connect()
 
 
 def selected(conn: Connection, order: Export, folder: Path | None = None) -> Selection:

@@ -51,10 +51,9 @@ def asked(prompt: Prompt, template: Template) -> str:
     asking = f"{instruction}{template.block_close}"
     if prompt.draft:
         asking = retrieved([(prompt.type, f"#startblock type: {prompt.type}\n{prompt.draft}\n#endblock\n")]) + asking
-    return f"{asking.removesuffix(NEW_LINE)}{NEW_LINE}{prompt.header}"
+    return asking.removesuffix("\n") + "\n" + prompt.header
 
 
-NEW_LINE = "\n"
 LEFT_OUT = "<tool_response>"
 """Only the environment writes this. A message of the model ends where it would write it."""
 

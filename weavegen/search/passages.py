@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from weavegen.database import Connection
 from weavegen.search.cache import cache_of
@@ -73,11 +72,9 @@ def split(path: str, text: str) -> Iterator[tuple[Passage, str]]:
 
 def passages_of(conn: Connection, job_id: int) -> Passages:
     """The passages of a job's documents, from the cache if the process has them there."""
-    key = ("passages", job_id)
-
-    def read(missing: object) -> Iterator[tuple[tuple[str, int], Any, int]]:
+    cache, key = cache_of(conn.database), ("passages", job_id)
+    passages: Passages | None = cache.get([key]).get(key)
+    if passages is None:
         passages = Passages(documents.texts(conn, job_id))
-        yield key, passages, passages.bytes
-
-    passages: Passages = cache_of(conn.database).fetch([key], read)[key]
+        cache.put(key, passages, passages.bytes)
     return passages
