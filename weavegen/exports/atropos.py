@@ -50,8 +50,8 @@ def make_group(source: Source, reader: PromptReader, step: int, candidates: Any)
         source.notes["a candidate that was never scored is left out of its group"] += 1
     sequences = [Tokens() for _ in scored]
     for sequence, row in zip(sequences, scored, strict=True):
-        sequence.read(read)
-        sequence.sampled(integers(row["token_ids"]), reals(row["logprobs"]))
+        sequence.add(read, None)
+        sequence.add(integers(row["token_ids"]), reals(row["logprobs"]))
     texts = [completion(prompt, row["text"], row["finish_reason"]) for row in scored]
     user = {"role": "user", "content": prompt.text + prompt.prefix}
     return {

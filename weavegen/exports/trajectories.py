@@ -35,17 +35,11 @@ class Tokens:
     logprobs: list[float] = field(default_factory=list)
     """The model's logprob if it sampled the token, else 1.0."""
 
-    def read(self, ids: list[int]) -> None:
-        """Append tokens that the model read."""
+    def add(self, ids: list[int], logprobs: list[float] | None) -> None:
+        """Append tokens that the model sampled with these logprobs; None: it only read them."""
         self.tokens += ids
-        self.masks += [READ_MASK] * len(ids)
-        self.logprobs += [READ_LOGPROB] * len(ids)
-
-    def sampled(self, ids: list[int], logprobs: list[float]) -> None:
-        """Append tokens that the model sampled."""
-        self.tokens += ids
-        self.masks += ids
-        self.logprobs += logprobs
+        self.masks += [READ_MASK] * len(ids) if logprobs is None else ids
+        self.logprobs += [READ_LOGPROB] * len(ids) if logprobs is None else logprobs
 
 
 def conversations(conn: Connection, trace: int) -> list[list[Any]]:
@@ -95,7 +89,7 @@ def tokens_of(conversation: list[Any]) -> Tokens | None:
         return None
     tokens = Tokens()
     for ids, logprobs in itertools.chain.from_iterable(messages):
-        tokens.read(ids) if logprobs is None else tokens.sampled(ids, logprobs)
+        tokens.add(ids, logprobs)
     return tokens
 
 

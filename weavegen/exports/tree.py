@@ -175,11 +175,8 @@ def flat_rows(folder: Path, split: str = "train") -> Iterator[Row]:
             path.append(nodes[path[-1]["parent_id"]])
         sequence = Tokens()
         for node in reversed(path):
-            ids, own = tokens[node["node_id"]].as_py(), logprobs[node["node_id"]].as_py()
-            if own is None or any(node[name] != end[name] for name in same[end["row"]]):
-                sequence.read(ids)
-            else:
-                sequence.sampled(ids, own)
+            own = all(node[name] == end[name] for name in same[end["row"]])
+            sequence.add(tokens[node["node_id"]].as_py(), logprobs[node["node_id"]].as_py() if own else None)
         yield end | vars(sequence)
 
 
