@@ -48,7 +48,7 @@ def bootstrap(t: Tick) -> Part[Ended]:
 
 def tick(t: Tick, world: World) -> Part[Ended]:
     """Observe, reason, act, write down the expectation, evaluate."""
-    begun = yield from world.begin(t)
+    begun: Executed = yield t.execute(world.begins)
     t = replace(t, block_size=state_of(begun, t.subagent).block_size)
     if begun.imagined:
         t, world = replace(t, tags=("imagined",)), Imagination(in_run=True)

@@ -5,7 +5,7 @@ observations, errors and outcomes. Their methods are parts of a tick, used with 
 """
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
@@ -40,11 +40,8 @@ class Execution:
     """Execution in the live Python process of the trace."""
 
     executes = True
-
-    def begin(self, t: Tick) -> Part[Executed]:
-        """Start the tick. The result has the observation views and the state of all subagents."""
-        begun: Executed = yield t.execute("begin")
-        return begun
+    begins: ClassVar[Op] = "begin"
+    """Starts a tick. The result has the observation views and the state of all subagents."""
 
     def observe(self, t: Tick, view: View) -> Part[None]:
         """Record the text of an observation view."""
@@ -122,11 +119,8 @@ class Imagination:
     in_run: bool = False
     """Whether the tick is one of a plan: the run then goes on in its environment."""
     executes = False
-
-    def begin(self, t: Tick) -> Part[Executed]:
-        """Start the tick in the environment, which lists its views without running them."""
-        begun: Executed = yield t.execute("list")
-        return begun
+    begins: ClassVar[Op] = "list"
+    """Starts a tick in the environment, which lists its views without running them."""
 
     def observe(self, t: Tick, view: View) -> Part[None]:
         yield from self.imagine(t, BlockType.OBSERVATION, view.title)
