@@ -30,27 +30,17 @@ def preview(conn: Connection, rubric: Rubric, over: str, ids: Sequence[int]) -> 
     return sql.run(conn, "store/preview_campaign", **_parameters(rubric, over, ids), **numbers).one()
 
 
-def create(
-    conn: Connection,
-    name: str,
-    rubric: Rubric,
-    over: str,
-    ids: Sequence[int],
-    *,
-    condition: str,
-    model: str | None,
-    version: str,
-) -> int:
-    """Write a campaign about these blocks or candidates. Returns its id. Raises UsageError if the name is taken."""
+def create(conn: Connection, name: str, rubric: Rubric, over: str, ids: Sequence[int], **values: Any) -> int:
+    """Write a campaign about these blocks or candidates. Returns its id. Raises UsageError if the name is taken.
+
+    `values`: the columns condition, model and version of the table campaigns.
+    """
     if sql.run(conn, "store/campaign_id", name=name).first() is not None:
         raise UsageError(
             f"there is a campaign {name!r} already, and answers are never overwritten: give another --name, "
             f"or continue it with --resume {name}"
         )
-    values = {
-        "name": name, "over": over, "condition": condition, "rubric": rubric.text,
-        "rubric_version": rubric.version, "model": model, "version": version,
-    }  # fmt: skip
+    values |= {"name": name, "over": over, "rubric": rubric.text, "rubric_version": rubric.version}
     campaign = int(sql.run(conn, "store/insert_campaign", **values).scalar_one())
     sql.run(conn, "store/insert_campaign_batches", **_parameters(rubric, over, ids), campaign=campaign)
     return campaign
@@ -157,19 +147,13 @@ def retry(conn: Connection, name: str) -> int:
     return int(sql.run(conn, "store/retry_campaign", name=name).scalar_one())
 
 
-def save_correction(
-    conn: Connection,
-    name: str,
-    fits: Sequence[Mapping[str, Any]],
-    *,
-    campaign: str | None,
-    condition: str | None,
-    version: str,
-) -> None:
-    """Store a correction. `fits`: rows of corrected_questions. Raises UsageError if the name is taken."""
-    values = {"name": name, "campaign": campaign, "condition": condition, "version": version}
+def save_correction(conn: Connection, name: str, fits: Sequence[Mapping[str, Any]], **values: Any) -> None:
+    """Store a correction. Raises UsageError if the name is taken.
+
+    `fits`: rows of corrected_questions. `values`: the columns campaign, condition and version of the table corrections.
+    """
     id = required(
-        sql.run(conn, "store/insert_correction", **values).scalar_one_or_none(),
+        sql.run(conn, "store/insert_correction", name=name, **values).scalar_one_or_none(),
         f"there is a correction {name!r} already, and it is never overwritten: give another name",
     )
     sql.run_each(conn, "store/save_corrected_question", [{"correction": id, **fit} for fit in fits])
