@@ -114,8 +114,8 @@ def sample(
 
 
 def try_best(t: Tick, request: BlockRequest, candidates: Sequence[ScoredCandidate]) -> Part[list[ScoredCandidate]]:
-    """Try the best candidates that compile, in copies of the environment. Returns all, with the results."""
-    best = sorted((one for one in candidates if one.verdict.compiles), key=lambda one: -one.score)
+    """All candidates. If the request says so, the best that compile are tried in copies of the environment."""
+    best = sorted((one for one in candidates if request.tries and one.verdict.compiles), key=lambda one: -one.score)
     best = best[: request.settings.trials]
     if not best:
         return list(candidates)

@@ -50,10 +50,9 @@ def tree_search(t: Tick, request: BlockRequest, prompt: Prompt) -> Part[ScoredCa
                 if not leaf.done:
                     tree.set_logit(leaf, candidates[leaf].score / s.tree_temperature)
         tree.prune(s.tree_beam)
-    if request.tries:
-        leaves = yield from try_best(t, request, [candidates[leaf] for leaf in tree.leaves()])
-        if any(leaf.ran for leaf in leaves):
-            return drawn(t, leaves)
+    leaves = yield from try_best(t, request, [candidates[leaf] for leaf in tree.leaves()])
+    if any(leaf.ran for leaf in leaves):
+        return drawn(t, leaves)
     return candidates[tree.take()]
 
 

@@ -102,8 +102,7 @@ def cascade(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
             best = max(candidates, key=lambda one: (one.achieved, one.score))
             prompt = msgspec.structs.replace(prompt, draft=best.verdict.rewritten)
         candidates = yield from sample(t, request, prompt, n, number)
-        if request.tries:
-            candidates = yield from try_best(t, request, candidates)
+        candidates = yield from try_best(t, request, candidates)
         may_end = number > 0 or request.type is not BlockType.ORIENTATION
         if may_end and good_enough(candidates, request.settings.accept):
             break
@@ -115,8 +114,7 @@ def by_tree(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
     s, prompt = request.settings, open_prompt(t, draft, request.hint)
     if s.tree_first and request.type is not BlockType.ORIENTATION:
         candidates: list[ScoredCandidate] = yield from sample(t, request, prompt, s.tree_first, 0)
-        if request.tries:
-            candidates = yield from try_best(t, request, candidates)
+        candidates = yield from try_best(t, request, candidates)
         if good_enough(candidates, s.tree_accept):
             return draft, prompt, drawn(t, candidates)
     if request.type in RETRIEVES:
