@@ -34,8 +34,7 @@ def df_histogram(counts: Iterable[Mapping[str, int]]) -> DfHistogram:
 def add_frequencies(histogram: DfHistogram, old: Mapping[str, int], new: Mapping[str, int]) -> DfHistogram:
     """Add texts with the document frequencies `new` to a histogram whose words have the frequencies `old`."""
     for word, df in new.items():
-        before = old.get(word, 0)
-        if before:
+        if before := old.get(word, 0):
             histogram[before] -= 1
         histogram[before + df] += 1
     return histogram

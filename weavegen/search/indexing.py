@@ -133,11 +133,8 @@ def merge(conn: Connection, level: int, segments: Sequence[int]) -> None:
     rows = sql.run(conn, "search/segments", segments=list(segments)).all()
     columns = {name: [getattr(row, name) for row in rows] for name in COLUMNS}
     words = sum(row.words for row in rows)
-    offsets: dict[int, tuple[int, int]] = {}
-    size = 0
-    for row in rows:
-        offsets[row.id] = (size, row.documents)
-        size += row.documents
+    *starts, size = itertools.accumulate((row.documents for row in rows), initial=0)
+    offsets = {row.id: (start, row.documents) for row, start in zip(rows, starts, strict=True)}
     write_postings(conn, insert_segment(conn, level, size, words, columns), merged_postings(conn, offsets, size))
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from weavegen.database import Connection
 from weavegen.search.cache import cache_of
@@ -18,8 +18,7 @@ MAX_PASSAGE_CHARS = 2_400
 """A passage ends with the line in which it reaches this length."""
 
 
-@dataclass(frozen=True)
-class Passage:
+class Passage(NamedTuple):
     """Where a passage stands."""
 
     path: str

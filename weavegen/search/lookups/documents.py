@@ -62,8 +62,7 @@ def search_documents(conn: Connection, trace_id: int, *, query: str, limit: int)
         documents_in(documents.listed(conn, job_id), "")
         return "no passage has any of these words"
     shown = []
-    for passage, score in hits:
-        path, first, last = passage.path, passage.first_line, passage.last_line
+    for (path, first, last), score in hits:
         lines = documents.lines(documents.text(conn, job_id, path) or "")[first - 1 : last]
         body = "\n".join(line[:MAX_PASSAGE_LINE_CHARS] for line in lines)
         shown.append(f"{path}, lines {first} to {last} (score {score:.2f}):\n{body.strip()}")
