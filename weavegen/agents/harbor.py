@@ -12,7 +12,7 @@ import msgspec
 from weavegen.agents import tables
 from weavegen.agents.program import Part, Tick
 from weavegen.kernel import prompts
-from weavegen.kernel.harbor import HarborStep, HarborTask
+from weavegen.kernel.harbor import HarborTask
 from weavegen.kernel.replay import Program
 from weavegen.kernel.steps import Ended, Evaluated, Executed, Reward
 from weavegen.trace.blocks import BlockType
@@ -89,8 +89,8 @@ def verify(t: Tick, task: HarborTask, state: Verification) -> Part[Ended]:
     own = rewards_of(checked.evaluations)
     t.emit(reward_of(checked.evaluations))
     rewards = (*state.rewards, own)
-    step = task.steps[state.step]
-    if state.step + 1 < len(task.steps) and state.because == "returned" and own and passed(own, step):
+    passed = own and all(own.get(name, 0.0) >= least for name, least in task.steps[state.step].min_reward.items())
+    if state.step + 1 < len(task.steps) and state.because == "returned" and passed:
         t.say(BlockType.USER, task.steps[state.step + 1].instruction)
         return Ended(done=False, state={"single": False, "checked": False, "step": state.step + 1, "rewards": rewards})
     returned = state.returned if isinstance(state.returned, dict) else {"returned": state.returned}
@@ -112,11 +112,6 @@ def reward_of(evaluations: Sequence[Evaluated]) -> Reward:
     own = rewards_of(evaluations)
     reward = main_reward(own) if own else None
     return Reward(reward=reward, shares={}, preferences={}, protected=True, not_evaluated=len(evaluations) - len(own))
-
-
-def passed(rewards: dict[str, float], step: HarborStep) -> bool:
-    """Whether the step after this one begins."""
-    return all(rewards.get(name, 0.0) >= least for name, least in step.min_reward.items())
 
 
 def main_reward(rewards: dict[str, float]) -> float:

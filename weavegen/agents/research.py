@@ -22,13 +22,8 @@ from weavegen.kernel.steps import Ended, LookUp, LookUpResult, Note
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import one_line
 
-TOOLS = [
-    dialogue.declared_tool(name)
-    for name in (
-        *("list_documents", "search_documents", "grep_documents", "read_document"),
-        *("search_corpus", "read_blocks", "sql"),
-    )
-]
+DOCUMENT_TOOLS = ("list_documents", "search_documents", "grep_documents", "read_document")
+TOOLS = [dialogue.declared_tool(name) for name in (*DOCUMENT_TOOLS, "search_corpus", "read_blocks", "sql")]
 """The look-up tools, in the order of the prompt. A worker runs them (step `LookUp`)."""
 MAX_MESSAGES = 60
 """Default of the setting `steps`: messages that the model writes before it is asked for its summary."""

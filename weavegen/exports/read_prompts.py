@@ -142,8 +142,7 @@ class PromptReader:
         read = (step.template, step.template.read_again)
         spoken = [context.spoken(type, row.text, read[row.sampled], after) for row, type, after in before]
         text = "".join(spoken) + context.opening(step.prompt.type, step.template, types[-1])
-        window = (rows[0].at, end)
-        return ModelPrompt(text, "", True, step.tokens, window, 0, {}, step.template.end, len(rows))
+        return ModelPrompt(text, "", True, step.tokens, (rows[0].at, end), 0, {}, step.template.end, len(rows))
 
     def _block_prompt(self, step: _Recorded) -> ModelPrompt | None:
         prompt, cut = step.prompt, msgspec.json.decode(step.cut)

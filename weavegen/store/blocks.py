@@ -25,8 +25,7 @@ def append(
             toolset_id = content_id(conn, "toolsets", digest, tools=draft.tools)
         if draft.candidate is not None:
             ordinal, position = draft.candidate
-            candidate = sql.run(conn, "store/candidate_id", step=steps[ordinal], position=position)
-            candidate_id = candidate.scalar_one()
+            candidate_id = sql.run(conn, "store/candidate_id", step=steps[ordinal], position=position).scalar_one()
         rows.append(
             {
                 "trace": trace_id,

@@ -144,8 +144,7 @@ def enqueue(
     conn: Connection, cut: Cut, n: int, *, seed: int, values: Mapping[str, Any], name: str | None, version: str
 ) -> tuple[int, list[int]]:
     """Write a job with `n` queued forks. Returns its id and theirs. Raises UsageError for wrong settings."""
-    parent = sql.run(conn, "store/fork_parent", trace=cut.trace_id).one()
-    job = parent._asdict()
+    job = sql.run(conn, "store/fork_parent", trace=cut.trace_id).one()._asdict()
     of_trace = {column: job.pop(column) for column in ("job_id", "bootstrap_id", "harbor_task_id", "params")}
     job |= {
         "name": name or f"fork of trace {cut.trace_id} at {cut.at}",
@@ -217,5 +216,4 @@ def _inherit(conn: Connection, trace_id: int, parent: Any, number: int, at: int)
     own = InheritedSettings(at, parent.seed, parent.lag, tick.revision)
     sql.run(conn, "store/inherit", trace=trace_id, tick=number, inherited=[*(tick.inherited or ()), own])
     results = emptied_results(conn, steps.tick_rows(conn, trace_id, number, tick.run))
-    filled = [{"step": id, "result": result} for id, result in results.items()]
-    sql.run_each(conn, "store/fill_result", filled)
+    sql.run_each(conn, "store/fill_result", [{"step": id, "result": result} for id, result in results.items()])

@@ -21,8 +21,7 @@ def save(conn: Connection, trace_id: int, tick: int, tried: ProgramEvaluated, st
     if tried.candidate is not None:
         ordinal, position = tried.candidate
         # None in a fork's first tick, where the candidate belongs to a step of another trace.
-        found = sql.run(conn, "store/candidate_id", step=steps[ordinal], position=position)
-        candidate = found.scalar_one_or_none()
+        candidate = sql.run(conn, "store/candidate_id", step=steps[ordinal], position=position).scalar_one_or_none()
     columns = ("number", "generation", "island", "parents", "source", "score", "signature", "error")
     values = {name: getattr(tried, name) for name in columns}
     sql.run(conn, "store/save_program", trace=trace_id, tick=tick, candidate=candidate, **values)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from weavegen import sql
 from weavegen.database import Connection
@@ -41,16 +41,13 @@ class ServerHealth:
         errors = f"{count:,} {'error' if count == 1 else 'errors'}" + (" in a row" if self.failing else "")
         return f"{self.last_error}, {errors}, the last {duration(self.age)} ago"
 
-    @property
-    def advice(self) -> str:
-        """What to do if the server fails."""
-        return "see the server's log, or use another server"
+    advice: ClassVar[str] = "see the server's log, or use another server"
+    """What to do if the server fails."""
 
 
 def health(conn: Connection, urls: Collection[str]) -> list[ServerHealth]:
     """The servers among `urls` at which requests failed, now or earlier."""
-    rows = sql.run(conn, "store/server_health", urls=list(urls))
-    return [ServerHealth(**row) for row in rows.mappings()]
+    return [ServerHealth(**row) for row in sql.run(conn, "store/server_health", urls=list(urls)).mappings()]
 
 
 def failing(conn: Connection, urls: Collection[str]) -> list[ServerHealth]:
@@ -116,5 +113,4 @@ GROUPS = {
 
 def usage(conn: Connection, by: str) -> list[dict[str, Any]]:
     """Sums over the ledger, a row for each value of `by`, one of GROUPS. The most prompt tokens come first."""
-    query = sql.load("store/pool_usage", columns=", ".join(GROUPS[by]))
-    return conn.execute(query).mappings()
+    return conn.execute(sql.load("store/pool_usage", columns=", ".join(GROUPS[by]))).mappings()

@@ -66,8 +66,7 @@ def contamination(
         for finding in (findings[kind] for kind in kinds if found[kind]):
             finding["count"] += 1
             if finding["count"] <= SHOWN:
-                example = {"trace": row.trace_id, "shown": row.block_id, "shown_from": row.source}
-                finding["examples"].append(example)
+                finding["examples"].append({"trace": row.trace_id, "shown": row.block_id, "shown_from": row.source})
     return counts | findings
 
 

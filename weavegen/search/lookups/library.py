@@ -20,8 +20,7 @@ MAX_TEXT_CHARS = 1_200
 
 def read_request(conn: Connection, trace_id: int, *, number: int) -> str:
     """The current text of a request. Raises UsageError."""
-    row = requests.load(conn, number)
-    return _json(_fields(row, "objective", "requirements", "constraints", "revision"))
+    return _json(_fields(requests.load(conn, number), "objective", "requirements", "constraints", "revision"))
 
 
 def past_requests(conn: Connection, trace_id: int, *, query: str, number: int | None, limit: int) -> str:
@@ -51,8 +50,7 @@ def find_tools(conn: Connection, trace_id: int, *, query: str, limit: int) -> st
     """Tools of the library by BM25 over their names, signatures and descriptions (their docstrings)."""
     rows = tools.rows(conn)
     texts = [f"{row.name} {row.signature} {row.description}" for row in rows]
-    best = rank_texts(query, texts, min(limit, MAX_RESULTS))
-    return _json([_tool(rows[position]) for position, _ in best])
+    return _json([_tool(rows[position]) for position, _ in rank_texts(query, texts, min(limit, MAX_RESULTS))])
 
 
 def read_tool(conn: Connection, trace_id: int, *, name: str) -> str:
