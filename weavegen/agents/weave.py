@@ -36,8 +36,7 @@ def bootstrap(t: Tick) -> Part[Ended]:
     world = Execution()
     if listed := (yield from mcp_tools.listing(t)):
         tools = mcp_tools.tools_in(listed)
-        text = tables.genesis() + mcp_tools.functions_text(tools, listed)
-        t.say(BlockType.GENESIS, text, dialogue.schemas(tools))
+        t.say(BlockType.GENESIS, tables.genesis() + mcp_tools.functions_text(tools, listed), dialogue.schemas(tools))
     else:
         t.say(BlockType.GENESIS, tables.genesis())
     action = yield from world.execute(t, Append(type=BlockType.BOOTSTRAP, body=t.bootstrap), op="bootstrap")

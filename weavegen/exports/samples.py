@@ -24,8 +24,7 @@ def pair(record: Record, prompt: ModelPrompt) -> Row:
 
 
 def group(kept: Record, prompt: ModelPrompt) -> Row:
-    sampled = zip(kept["texts"], kept["reasons"], strict=True)
-    samples = [completion(prompt, text, reason) for text, reason in sampled]
+    samples = [completion(prompt, *sampled) for sampled in zip(kept["texts"], kept["reasons"], strict=True)]
     return {"prompt": prompt.text + prompt.prefix, "prefix": prompt.prefix, "samples": samples}
 
 

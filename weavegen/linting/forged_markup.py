@@ -53,8 +53,7 @@ def without_fakes(text: str) -> tuple[str, int | None]:
         code_seen = code_seen or token.type not in (tokenize.COMMENT, tokenize.NL)
         if token.type == tokenize.COMMENT and is_fake(token.string):
             row, column = token.start
-            before = lines[row - 1][:column].rstrip()
-            lines[row - 1] = before
+            lines[row - 1] = before = lines[row - 1][:column].rstrip()
             if not before:
                 dropped.add(row - 1)
             if code_seen and end is None and _END.match(token.string.translate(_DISGUISES)):

@@ -181,12 +181,8 @@ def _assertions(assertions: Sequence[tuple[ast.Assert, bool]]) -> float:
         return 0.5
     penalty = 0.2 * max(0, len(assertions) - 3)
     for node, tried in assertions:
-        if node.msg is None:
-            penalty += 0.3
-        elif not _is_question(node.msg):
-            penalty += 0.2
-        if tried:
-            penalty += 0.2
+        penalty += 0.3 if node.msg is None else 0.0 if _is_question(node.msg) else 0.2
+        penalty += 0.2 if tried else 0.0
     return penalty
 
 

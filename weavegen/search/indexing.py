@@ -91,8 +91,7 @@ def seal(conn: Connection, level: int, ids: Sequence[int]) -> None:
 def insert_segment(conn: Connection, level: int, size: int, words: int, columns: dict[str, list[bytes]]) -> int:
     """Write a segment without its postings. Returns its id."""
     values = {name: b"".join(parts) for name, parts in columns.items()}
-    row = sql.run(conn, "search/insert_segment", level=level, documents=size, words=words, **values)
-    return int(row.scalar_one())
+    return int(sql.run(conn, "search/insert_segment", level=level, documents=size, words=words, **values).scalar_one())
 
 
 def write_postings(conn: Connection, segment: int, rows: Iterable[PostingRow]) -> None:

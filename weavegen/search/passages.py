@@ -48,8 +48,7 @@ class Passages:
 
     def search(self, query: str, top_k: int) -> list[tuple[Passage, float]]:
         """The best passages for a query of plain words, best first, with their scores. Each holds one of the words."""
-        postings = self._lists.postings(words(query))
-        segment = Segment(len(self.passages), {"lengths": self._lists.lengths}, postings)
+        segment = Segment(len(self.passages), {"lengths": self._lists.lengths}, self._lists.postings(words(query)))
         return [(self.passages[at], score) for at, score in rank_segment(segment, query, top_k)]
 
 

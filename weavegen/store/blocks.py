@@ -75,8 +75,7 @@ def retrieved_texts(conn: Connection, hits: Sequence[Hit]) -> list[tuple[BlockTy
     if not hits:
         return []
     ids = [hit.id for hit in hits if not hit.example]
-    rows = sql.run(conn, "store/blocks", ids=ids)
-    blocks = {row.id: (BlockType(row.type), str(row.rendered)) for row in rows}
+    blocks = {row.id: (BlockType(row.type), str(row.rendered)) for row in sql.run(conn, "store/blocks", ids=ids)}
     seeds = examples.texts(conn, [hit.id for hit in hits if hit.example])
     texts = (seeds.get(hit.id) if hit.example else blocks.get(hit.id) for hit in hits)
     return [text for text in texts if text is not None]

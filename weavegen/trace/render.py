@@ -90,8 +90,7 @@ def parse_trace(text: str) -> list[Block]:
 
 
 def _block(tree: "lark.Tree[lark.Token]") -> Block:
-    tokens = tree.scan_values(lambda value: isinstance(value, lark.Token))
-    lines = {token.type: str(token)[:-1] for token in tokens}
+    lines = {token.type: str(token)[:-1] for token in tree.scan_values(lambda value: isinstance(value, lark.Token))}
     values = {name: line.partition(" ")[2] for name, line in lines.items()}
     type = BlockType((values.get("START") or values["TICK_TYPE"]).removeprefix("type: "))
     compiles = "INVALID" not in values

@@ -109,11 +109,7 @@ def collect_facts(
     """What the manifest says about a release, except for its rows and files."""
     format = order.format
     traces = list(kept.ids())
-
-    @cache
-    def split(trace: int) -> str:
-        return write.split_of(conn, trace, order.splits)
-
+    split = cache(lambda trace: write.split_of(conn, trace, order.splits))
     return {
         "created_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "version": __version__,

@@ -57,8 +57,7 @@ def doubles(units: Iterable[Unit], threshold: float) -> list[Double]:
 
     hashes: list[tuple[Unit, Any]] = []
     for unit in units:
-        parts = shingles(unit.text, unit.apart)
-        if parts:
+        if parts := shingles(unit.text, unit.apart):
             minhash = MinHash(num_perm=PERMUTATIONS, seed=1)
             minhash.update_batch(sorted(parts))
             hashes.append((Unit(unit.key, "", unit.reward, unit.apart), minhash))

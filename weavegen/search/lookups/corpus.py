@@ -63,10 +63,8 @@ def sql(conn: Connection, trace_id: int, *, query: str) -> str:
     wrapped = f"select {values} from (\n{inner}\n) as found({', '.join(names)}) limit {MAX_ROWS + 1}"
     _, rows = reports.select(conn, wrapped, TIMEOUT_SECONDS, MAX_ROWS + 1)
     shown = [" | ".join(columns), *(" | ".join(map(cell, row)) for row in rows[:MAX_ROWS])]
-    if len(rows) > MAX_ROWS:
-        shown.append(f"(more than {MAX_ROWS} rows: these are the first)")
-    else:
-        shown.append(f"({len(rows)} {'row' if len(rows) == 1 else 'rows'})")
+    count = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+    shown.append(f"(more than {MAX_ROWS} rows: these are the first)" if len(rows) > MAX_ROWS else f"({count})")
     return "\n".join(shown)
 
 
