@@ -506,6 +506,25 @@ def test_steps_of_dead_workers_are_sent_at_once(db: Database) -> None:
     assert [message.step_id for message in overdue(db)] == [first.step_id]
 
 
+def test_a_trace_that_the_database_refuses_stops_no_other(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    enqueue(db, 2)
+    worker = Worker(db)
+    start = worker.engine._start
+
+    def refused(conn: Connection, trace_id: int, *rest: Any) -> list[Message]:
+        if trace_id == 1:
+            conn.execute(
+                Statement("update traces set started_at = null, returned = cast(:text as jsonb)"), {"text": "\ud800"}
+            )
+        return start(conn, trace_id, *rest)
+
+    monkeypatch.setattr(worker.engine, "_start", refused)
+    messages = worker.engine.start_queued()
+    assert [message.label.startswith("trace 2 ") for message in messages] == [True]
+    told = "select status || ' ' || failure_kind || ' ' || failure from traces where id = 1"
+    assert scalar(db, told).startswith("failed bug its first step can't be stored: ")
+
+
 def test_steps_for_a_host_that_is_gone_are_not_sent_again(db: Database) -> None:
     """Each would be another message that nobody takes out of the broker."""
     enqueue(db, 1)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+import psycopg
 
 from weavegen import sql
 from weavegen.agents import AGENTS, Tick, harbor
@@ -104,8 +105,15 @@ class Engine:
     def start_queued(self) -> list[Message]:
         """Start queued traces while fewer than `max_active` run."""
         with self.db.begin() as conn:
-            queued = traces.to_start(conn, self.max_active)
-            return [message for trace_id, settings in queued for message in self._start(conn, trace_id, settings)]
+            messages: list[Message] = []
+            for trace_id, settings in traces.to_start(conn, self.max_active):
+                try:
+                    with conn.transaction():  # a savepoint: what the database refuses fails this trace alone
+                        messages += self._start(conn, trace_id, settings)
+                except (psycopg.DataError, UnicodeEncodeError) as error:
+                    [reason, *_] = str(error).splitlines()
+                    self._fail(conn, traces.lock(conn, trace_id), "bug", f"its first step can't be stored: {reason}")
+            return messages
 
     def _start(
         self, conn: Connection, trace_id: int, tick_settings: TickSettings, caller: str | None = None
