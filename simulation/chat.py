@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from weavegen.kernel.template import THOUGHT
 from weavegen.pool import chat_messages
 from weavegen_nano.protocol import BadRequest, Choice, CompletionRequest, CompletionResponse
 
@@ -113,7 +114,7 @@ def chat_response(request: ChatRequest, response: CompletionResponse, server: st
 def choice_of(request: ChatRequest, choice: Choice) -> dict[str, Any]:
     """A choice with its message."""
     calls: list[dict[str, Any]] = []
-    for written in chat_messages.CALL.findall(chat_messages.THOUGHT.sub("", choice.text)) if request.tools else ():
+    for written in chat_messages.CALL.findall(THOUGHT.sub("", choice.text)) if request.tools else ():
         try:
             call = json.loads(written)
         except ValueError:

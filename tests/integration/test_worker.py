@@ -21,6 +21,7 @@ from weavegen.kernel.steps import Execute, Executed, Prompt
 from weavegen.kernel.template import PLAIN
 from weavegen.pool.conversation import Piece
 from weavegen.pool.tokens import Sampled, Text, Tokens
+from weavegen.sandbox.environment import Environment
 from weavegen.store import environments, steps, workers
 from weavegen.store.steps import Claimed
 from weavegen.trace.blocks import BlockType
@@ -131,7 +132,7 @@ def test_a_worker_that_lost_its_step_opens_no_environment(
             mine.require_step(conn)
             conn.execute(Statement("update steps set status = 'ready'"))
             assert steps.claim(conn, claim.id, "other:1", 15) is not None
-        monkeypatch.setattr(execution.Environment, "start", lambda *_, **__: pytest.fail("it began to start"))
+        monkeypatch.setattr(Environment, "start", lambda *_, **__: pytest.fail("it began to start"))
         mine.open_environment()
         return Done("unused")
 
