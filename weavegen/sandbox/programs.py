@@ -29,18 +29,8 @@ else:
     import userns
 
 SYSTEM = (
-    *(
-        "usr/bin",
-        "usr/sbin",
-        "usr/lib",
-        "usr/lib32",
-        "usr/lib64",
-        "usr/libx32",
-        "usr/libexec",
-        "usr/local",
-        "usr/share",
-    ),
     *("bin", "sbin", "lib", "lib32", "lib64", "libx32"),
+    *(f"usr/{name}" for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec", "local", "share")),
 )
 """Folders of programs and libraries, in addition to the folders in the image's PATH."""
 LOADED = re.compile(
