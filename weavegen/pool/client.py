@@ -357,7 +357,9 @@ class ModelClient:
     def _complete(self, prompts: Sequence[Prompt], n: int, priority: int, most: int, **options: Any) -> _Completion:
         """Request `n` choices for every prompt, of at most `most` bytes each, and return them in order."""
         # Token ids are JSON already. To a text, llama.cpp adds a BOS token whatever `add_special_tokens` says.
-        encoded = [without_bos(one) if isinstance(one, str) else msgspec.Raw(b"[%b]" % one.json) for one in prompts]
+        encoded = [
+            without_bos(one) or one if isinstance(one, str) else msgspec.Raw(b"[%b]" % one.json) for one in prompts
+        ]
         body = {
             "model": self.model,
             "prompt": encoded[0] if len(encoded) == 1 else encoded,
