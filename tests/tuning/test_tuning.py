@@ -125,6 +125,15 @@ def test_whole_traces_are_learnt_and_adapters_are_merged(
             assert any(np.any(difference) for difference in changed)
 
 
+def test_an_adapter_is_trained_by_pairs_and_then_by_labels(nano: Installation, evaluated: Any, tmp_path: Path) -> None:
+    """DPO and KTO each put a copy of the adapter beside it, as the reference."""
+    methods = ("--lora", "4", "--method", "dpo", "--method", "kto", "--min-margin", "0")
+    told = tuned(nano, tmp_path / "both", *methods)
+    assert list(told["losses"]) == ["dpo", "kto"]
+    assert (tmp_path / "both" / "adapter_config.json").exists()
+    assert not (tmp_path / "both" / "ref").exists()
+
+
 def test_the_training_data_is_the_selected_one(nano: Installation, evaluated: Any, tmp_path: Path) -> None:
     told = tuned(nano, tmp_path / "one", "--where", "type = 'action'", "--where", "verifier:source = 'ran'")
     [[actions]] = nano.sql("select count(*) from sft_examples where type = 'action'")
@@ -142,6 +151,9 @@ def test_the_training_data_is_the_selected_one(nano: Installation, evaluated: An
         (("--load-in-4bit",), "--load-in-4bit is for an adapter: give --lora RANK too"),
         (("--lora", "4", "--load-in-4bit", "--merge"), "leave --load-in-4bit out"),
         (("--launch", "/no/such/python"), "can't be started"),
+        (("--launch", "python 'x"), "--launch is no command"),
+        (("--method", "kto", "--batch", "1"), "give --batch 2 or more"),
+        (("--load", "weavegen-nano"), "serves a model weavegen-nano already"),
         (("--out", "/"), "exists"),
     ],
 )
