@@ -4,7 +4,7 @@ from alembic import context
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
-from weavegen import config, database, sql
+from weavegen import config, database
 from weavegen.store import tables, urls, views
 from weavegen.store.session import unpooled
 
@@ -32,7 +32,6 @@ def migrate(connection: Connection) -> None:
         context.run_migrations()
         if at_head():
             tables.comment(below(connection))
-            sql.run(below(connection), "store/limit_refresh")  # materialised views read whole tables
             views.install(below(connection))
 
 

@@ -54,6 +54,7 @@ def install(conn: Connection) -> bool:
     """Make the views as this version has them. Returns whether one had changed."""
     if list(installed(conn).items()) == list(expected().items()):
         return False
+    sql.run(conn, "store/limit_refresh")  # to make a materialised view is to refresh it
     drop(conn)
     for position, (name, sha256) in enumerate(expected().items()):
         conn.execute(text(name).encode())
