@@ -178,6 +178,7 @@ app.conf.update(
     # Far longer than any task: the sweeper restarts a dead worker's steps, not Redis.
     broker_transport_options={"visibility_timeout": 6 * 3600},
     beat_schedule=schedule,
-    beat_scheduler="celery.beat:Scheduler",  # a file would keep times of `steady` beyond the machine's restart
+    # A file would keep times of `steady` beyond the restart of the machine, and a killed beat may leave a broken one.
+    beat_scheduler="celery.beat:Scheduler",
 )
 app.steps["consumer"] |= {BrokerAddress, EventsTogether}

@@ -104,10 +104,7 @@ def up(
         commands = worker_commands(
             config, model_threads=model_threads, lint_processes=2, execute_threads=execute_threads
         )
-        commands[BEAT] = [
-            *(sys.executable, "-m", "celery", "-A", "tasks", "beat", "-l", "WARNING", "--pidfile="),
-            *("-S", "celery.beat:Scheduler"),  # a killed beat can leave a schedule file that no beat can read
-        ]
+        commands[BEAT] = [sys.executable, "-m", "celery", "-A", "tasks", "beat", "-l", "WARNING", "--pidfile="]
         parts += _workers(config, commands)
         if store:
             _store_settings(config)
