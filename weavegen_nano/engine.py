@@ -100,15 +100,21 @@ class _Running:
         self._seen[rows, tokens] = True
         for row, token, likely in zip(rows, tokens, logprobs(self.logits), strict=True):
             _append(self.continuations[row], order, int(token), likely, texts)
-        unfinished = np.flatnonzero([not self.continuations[row].finish for row in rows])
-        if len(unfinished) < len(rows):
-            start = len(order.prompt) // BLOCK * BLOCK
-            for at in set(range(len(rows))).difference(unfinished):  # later prompts contain its text
-                ids = np.array(self.continuations[rows[at]].ids[: self.state.length], np.int64)
-                self._cache.keep(np.concatenate([order.prompt, ids]), self.state.tokens(at, start), start)
-            self.rows = rows[unfinished]
-            self.state.keep(unfinished)
+        finished = np.array([bool(self.continuations[row].finish) for row in rows])
+        if finished.any():
+            for at in np.flatnonzero(finished):
+                self._keep_text(int(at))
+            self.rows = rows[~finished]
+            self.state.keep(np.flatnonzero(~finished))
         return len(tokens)
+
+    def _keep_text(self, at: int) -> None:
+        """Add the whole blocks of a row's text to the prefix cache, because later prompts contain it."""
+        prompt, length = self.order.prompt, self.state.length
+        start = len(prompt) // BLOCK * BLOCK
+        if len(prompt) + length >= start + BLOCK:
+            ids = np.array(self.continuations[self.rows[at]].ids[:length], np.int64)
+            self._cache.keep(np.concatenate([prompt, ids]), self.state.tokens(at, start), start)
 
 
 def _append(to: Continuation, order: Order, token: int, logprobs: Floats, texts: Texts) -> None:
