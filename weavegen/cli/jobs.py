@@ -239,8 +239,12 @@ def by_type(settings: dict[str, Any]) -> dict[str, Any]:
 
 def merged(settings: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Settings under others, which replace them. Those of single block types and agents are merged, too."""
-    inner = {key: merged(own, above[key]) for key, own in settings.items() if isinstance(own, dict) and key in above}
-    return {**settings, **above, **inner}
+    both = {**settings, **above}
+    for kind in ("types", "delegates"):
+        if kind in settings and kind in above:
+            lower, upper = settings[kind], above[kind]
+            both[kind] = {owner: lower.get(owner, {}) | upper.get(owner, {}) for owner in lower | upper}
+    return both
 
 
 @command()
