@@ -163,6 +163,7 @@ BEGINNINGS = {
     "search/sql/unqueue": LISTED,
     "store/sql/fork_copied_steps": "with",
     "store/sql/imagined_text": "select",
+    "store/sql/queue_is_served": "select",
     "store/sql/trace_result": "select",
     "store/sql/trace_success": "select",
     "store/sql/known_success": "select",
@@ -174,6 +175,7 @@ ENDS = dict.fromkeys(
     ("audit/sql/live", "audit/sql/sampled", "store/sql/fork_copied_steps"), "select 1"
 ) | dict.fromkeys(("store/sql/trace_result", "store/sql/trace_success", "store/sql/known_success"), "from traces t")
 ENDS["store/sql/imagined_text"] = "from candidates c left join penalties n on n.candidate_id = c.id"
+ENDS["store/sql/queue_is_served"] = "from steps s"
 ENDS["viewer/sql/own_tick"] = "from traces t join ticks k on k.trace_id = t.id"
 """What comes after them, if they are only a part of a statement."""
 SETTINGS = ("limit_time", "more_memory", "only_read")

@@ -8,10 +8,7 @@ where id in (
   where s.status in ('ready', 'running') and j.state <> 'paused'
     and case s.status when 'running' then s.lease_until else s.send_after end
       not between clock_timestamp() and clock_timestamp() + make_interval(secs => :never)
-    and (s.status = 'running' or s.queue not like 'execute.%' or exists (
-      select from workers w
-      where s.queue = any (w.queues) and w.seen_at > clock_timestamp() - make_interval(secs => :silent)
-    ))
+    and (s.status = 'running' or s.queue not like 'execute.%' or {store/queue_is_served})
   limit :limit for update of s skip locked
 )
 returning id, kind, queue, label || case when claims > 0 then ' attempt ' || claims + 1 else '' end as label

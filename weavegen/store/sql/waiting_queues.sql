@@ -1,9 +1,6 @@
 -- Queues with ready steps, without those of paused jobs and those that wait for their next attempt after an error.
 select s.queue,
-  exists (
-    select from workers w
-    where s.queue = any (w.queues) and w.seen_at > clock_timestamp() - make_interval(secs => :silent)
-  ) as served,
+  {store/queue_is_served} as served,
   count(*) as waiting,
   extract(epoch from clock_timestamp() - min(greatest(s.ready_at, s.claimed_at)))::double precision as oldest,
   extract(epoch from clock_timestamp() - min(greatest(s.ready_at, s.claimed_at)) filter (where s.claims = 0))
