@@ -47,6 +47,8 @@ MAX_SPECS = 4096  # trace specifications that a process keeps in memory
 MAX_RESTARTS = 3
 """Restarts of one tick because the software has changed. After one more the trace fails."""
 MAX_FAILURE_CHARS = 500
+UNSTORABLE = (psycopg.DataError, UnicodeEncodeError)
+"""What is raised for a NUL or half a surrogate pair, for example: the database would refuse it every time."""
 Save = Callable[[Connection], None]
 """Writes the parts of a step's result into their own tables."""
 
@@ -110,7 +112,7 @@ class Engine:
                 try:
                     with conn.transaction():  # a savepoint: what the database refuses fails this trace alone
                         messages += self._start(conn, trace_id, settings)
-                except (psycopg.DataError, UnicodeEncodeError) as error:
+                except UNSTORABLE as error:
                     [reason, *_] = str(error).splitlines()
                     self._fail(conn, traces.lock(conn, trace_id), "bug", f"its first step can't be stored: {reason}")
             return messages

@@ -249,6 +249,11 @@ class Execution:
         self.model_seconds += time.monotonic() - began
         return [one.text for one in sampled.continuations]
 
+    def record(self, conn: Connection, pid: int) -> None:
+        """Record that the trace's environment is on this host. Raises TransientError: see `require_step`."""
+        self.require_step(conn)
+        environments.opened(conn, self.trace_id, self.worker.config.host, pid, self.worker.config.sandbox)
+
     def require_step(self, conn: Connection) -> None:
         """Raise TransientError unless this worker still holds the step: another host may have the environment."""
         if not steps.LEASES.renew(conn, [(self.claim.id, self.claim.claims)], self.worker.config.lease):
@@ -291,8 +296,7 @@ class Execution:
         )
         self.rebuild(environment, past, cause)
         with single().connect() as conn:
-            self.require_step(conn)
-            environments.opened(conn, trace_id, config.host, environment.handle.pid, config.sandbox)
+            self.record(conn, environment.handle.pid)
             if spec.harbor is not None and not past:  # building its image does not count as the agent's time
                 sql.run(conn, "store/give_back_time", step=self.claim.id)
             if config.sandbox == "none":
@@ -354,10 +358,9 @@ class Execution:
 
     def record_place(self) -> None:
         """Record that the trace's files are on this host, where they are removed when it has ended."""
-        config = self.worker.config
         with single().connect() as conn:
             if environments.host(conn, self.trace_id) is None:
-                environments.opened(conn, self.trace_id, config.host, os.getpid(), config.sandbox)
+                self.record(conn, os.getpid())
 
     def verify(self, step: int) -> Executed:
         """End the agent's processes, and have the tests of a step run over what it has left."""

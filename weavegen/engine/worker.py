@@ -18,7 +18,7 @@ import psycopg
 
 from weavegen import sql
 from weavegen.config import Config
-from weavegen.engine.advance import Engine, Progress, Save
+from weavegen.engine.advance import UNSTORABLE, Engine, Progress, Save
 from weavegen.engine.leases import Leases
 from weavegen.engine.model_calls import Pools
 from weavegen.engine.prompt_assembly import Context
@@ -107,8 +107,7 @@ class Worker:
         values = {"model_seconds": done.model_seconds, "environment_seconds": done.environment_seconds}
         try:
             outcome = self._store(claim, StepStatus.DONE, done.save, result=done.result, **values)
-        except (psycopg.DataError, UnicodeEncodeError) as error:
-            # A NUL or half a surrogate pair, for example: the database would refuse it every time.
+        except UNSTORABLE as error:
             log.exception("step %d: its result can't be stored", claim.id)
             [reason, *_] = str(error).splitlines()
             return self._fail(claim, "bug", f"its result can't be stored: {reason}")
