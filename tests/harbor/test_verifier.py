@@ -137,14 +137,6 @@ def test_alternatives_by_a_link(world: World, tmp_path: Path) -> None:
     assert verdict.rewards in (None, {"reward": 0.0}), verdict
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_forgery_in_the_working_folder(name: str, world: World, tmp_path: Path) -> None:
-    trial = world.trial(write_task(tmp_path / "task", {"tests/test.sh": TESTS_IN_PLACE}))
-    trial.act(MODULES[name])
-    verdict = trial.verify()
-    assert verdict.rewards in (None, {"reward": 0.0}), verdict
-
-
 INSTALLS = """#!/bin/bash
 export HOME=/root
 curl -LsSf https://example.test/install.sh | sh
@@ -162,10 +154,15 @@ PREPARED = {
 }
 
 
-@pytest.mark.parametrize("name", PREPARED)
-def test_programs_prepared_for_tests_that_install_them(name: str, world: World, tmp_path: Path) -> None:
-    trial = world.trial(write_task(tmp_path / "task", {"tests/test.sh": INSTALLS}))
-    trial.act(PREPARED[name])
+OTHERS = {name: (TESTS_IN_PLACE, script) for name, script in MODULES.items()}
+OTHERS |= {f"prepared: {name}": (INSTALLS, script) for name, script in PREPARED.items()}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_forgery_of_other_tests(name: str, world: World, tmp_path: Path) -> None:
+    tests, script = OTHERS[name]
+    trial = world.trial(write_task(tmp_path / "task", {"tests/test.sh": tests}))
+    trial.act(script)
     verdict = trial.verify()
     assert verdict.rewards in (None, {"reward": 0.0}), verdict
 
