@@ -116,10 +116,11 @@ def run_builder(
         "_CONTAINERS_USERNS_CONFIGURED": "1",  # containers/storage: the namespace already exists
         "_CONTAINERS_ROOTLESS_UID": "1",  # without it, it writes to /var/cache
     }
-    registries = store(config) / "home/.config/containers/registries.conf.d"
+    own = store(config)
+    registries = own / "home/.config/containers/registries.conf.d"
     registries.mkdir(parents=True, exist_ok=True)
     (registries / "docker.conf").write_text('unqualified-search-registries = ["docker.io"]\n')  # as in Dockerfiles
-    given = {"store": store(config)} | ({} if source is None else {"source": source})
+    given = {"store": own} | ({} if source is None else {"source": source})
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch, "output")
         alone = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]  # a build's daemons end with it
