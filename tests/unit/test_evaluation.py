@@ -16,6 +16,8 @@ def test_settings_above_others() -> None:
         "search": "execute",
         "types": {"action": {"rounds": [8], "trials": 8}, "debug": {"rounds": [2]}},
     }
+    corrected = {"corrections": {"Is it?": [1.0, 0.0]}}
+    assert merged(corrected, {"corrections": {}}) == {"corrections": {}}
     assert given["types"] == {"action": {"rounds": [8], "trials": 2}, "debug": {"rounds": [2]}}
 
 
