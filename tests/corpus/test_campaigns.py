@@ -353,6 +353,9 @@ def test_an_evaluation_is_paired_if_it_is_the_only_one_of_its_tick(corpus: Datab
     assert truth
     found = pairs(corpus, "truth = 'evaluation'")
     assert found == [("evaluation", True, 0.8, answer is True) for answer in truth]
+    with corpus.begin() as conn:  # as if each had returned None
+        conn.execute(Statement("update evaluations set value = null, error = null where scope = 'tick'"))
+    assert pairs(corpus, "truth = 'evaluation'") == [("evaluation", True, 0.8, False)] * len(truth)
     with corpus.begin() as conn:
         conn.execute(
             Statement(

@@ -177,7 +177,7 @@ def succeeded(conn: Connection, trace: int) -> bool | None:
     return bool(rows(conn, query, trace=trace)[0][0])
 
 
-def evaluate(conn: Connection, trace: int, tick: int, run: int, value: bool) -> None:
+def evaluate(conn: Connection, trace: int, tick: int, run: int, value: bool | float | None) -> None:
     """Record an evaluation of the task in a run of a tick."""
     [[step]] = rows(
         conn,
@@ -220,6 +220,17 @@ def test_success_is_that_of_the_last_tick_of_main(conn: Connection, returned: tu
     change(conn, "update traces set ticks = ticks + 1 where id = :trace", trace=trace)
     evaluate(conn, trace, tick + 1, 0, False)
     assert succeeded(conn, trace)
+
+
+def test_an_evaluation_that_returned_none_is_not_true(conn: Connection, returned: tuple[int, int]) -> None:
+    trace, _ = returned
+    change(
+        conn,
+        "insert into evaluations (trace_id, step_id, tick, position, scope, title) "
+        "select trace_id, step_id, tick, 1, scope, 'What does it return?' from evaluations where trace_id = :trace",
+        trace=trace,
+    )
+    assert not succeeded(conn, trace)
 
 
 def test_runs_that_were_started_over_do_not_count(conn: Connection, returned: tuple[int, int]) -> None:

@@ -1,9 +1,10 @@
 -- Whether the trace t is a success: it returned and, at the last tick of main, every evaluation of its task was true.
--- Null: none was false, but one was not evaluated.
+-- Null: none was false, but one was not evaluated. What an evaluation returns counts as true only if it is True.
 case when t.ended_because = 'returned' then (
   select case
     when not coalesce(
-      bool_and(e.error is null and e.value = 'true') filter (where e.cause is null), count(e.cause) > 0) then false
+      bool_and(coalesce(e.error is null and e.value = 'true', false)) filter (where e.cause is null),
+      count(e.cause) > 0) then false
     when count(e.cause) = 0 then true
   end
   from (

@@ -22,7 +22,8 @@ with asked as (
 ),
 evaluated as (
   -- The result of the evaluation that a block registered, if it is the only one of its tick.
-  select e.trace_id, e.tick, min(e.title) as title, bool_and(e.error is null and e.value = 'true') as answer
+  select e.trace_id, e.tick, min(e.title) as title,
+    bool_and(coalesce(e.error is null and e.value = 'true', false)) as answer
   from evaluations e
   -- Without runs of ticks that were started over.
   join steps s on s.id = e.step_id
