@@ -1,13 +1,15 @@
 """Builds of images: several steps that need one at the same time, full disks, and builds that are killed or fail."""
 
+import contextlib
 import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tests.harbor.world import BASE, FILES, World, write_task
+from tests.harbor.world import BASE, FILES, TOML, World, write_task
 from tests.support.waiting import until
 from weavegen import folders
 from weavegen.config import Config
@@ -96,6 +98,28 @@ def test_a_build_is_as_docker_does_it(world: World, tmp_path: Path) -> None:
     assert image_of(world.config, *prepared(world, tmp_path / "shell", dockerfile)).size > 0
     commands = [place.read_bytes() for place in Path("/proc").glob("[0-9]*/cmdline") if place.exists()]
     assert b"sleep\x004711\0" not in commands
+
+
+def test_command_lines_hold_no_secrets(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every user of the host can read them: neither a build nor a box puts variables there."""
+    secret = "sk-not-for-everybody"
+    monkeypatch.setenv("JUDGE_KEY", secret)
+    changed = {
+        "task.toml": TOML + "[verifier.env]\nKEY = '${JUDGE_KEY}'\n",
+        "environment/Dockerfile": FILES["environment/Dockerfile"] + "RUN sleep 0.5\n",
+        "tests/test.sh": f"#!/bin/sh\nsleep 0.5\n[ $KEY = {secret} ] && echo 1 > /logs/verifier/reward.txt\n",
+    }
+    place, commands = write_task(tmp_path / "secret", changed), b""
+    with ThreadPoolExecutor() as pool:
+        verified = pool.submit(lambda: world.trial(place).verify())
+        while not verified.done():
+            for file in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    commands += file.read_bytes()
+    assert verified.result().rewards == {"reward": 1.0}
+    assert b"sleep" in commands
+    assert b"bwrap" in commands
+    assert secret.encode() not in commands
 
 
 def test_short_names_are_those_of_docker(world: World, tmp_path: Path) -> None:

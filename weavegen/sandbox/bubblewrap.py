@@ -97,10 +97,12 @@ class Bubblewrap:
                 passwd = f"weaver:x:{box.uid}:{box.uid}::/app:/bin/sh\n".encode()
                 files["/etc/passwd"] = readable(passwd, stack)
             seccomp = readable(program(allowed=ALLOWED_CALLS if box.root else frozenset()) or b"", stack)
-            inherited = (info_end, gate_end, *files.values(), seccomp, *box.descriptors)
+            variables = readable(environment_options(box), stack)
+            inherited = (info_end, gate_end, *files.values(), seccomp, variables, *box.descriptors)
             try:
                 sources: list[Path] = []
-                command = [*self.arguments(box, info_end, gate_end, files, seccomp, sources), *box.command]
+                command = self.arguments(box, info_end, gate_end, files, seccomp, variables, sources)
+                command += box.command
                 if box.root is not None:
                     limits = {"NPROC": box.limits.processes + 8, "NOFILE": box.limits.files, "CORE": 1}
                     limits["FSIZE"] = box.limits.file_size
@@ -137,12 +139,13 @@ class Bubblewrap:
         return Handle.of(int(json.loads(text)["child-pid"]))
 
     def arguments(
-        self, box: Box, info: int, gate: int, files: dict[str, int], seccomp: int, sources: list[Path]
+        self, box: Box, info: int, gate: int, files: dict[str, int], seccomp: int, variables: int, sources: list[Path]
     ) -> list[str]:
         """Return the command line before the box's command. `files`: descriptors with the contents, by path.
 
-        bubblewrap writes the pid of process 1 to `info`, and runs the command once `gate` is readable. If the root is
-        an image, the host paths to mount are added to `sources`: bubblewrap finds them where `Root.command` puts them.
+        bubblewrap writes the pid of process 1 to `info`, reads further options from `variables`, and runs the command
+        once `gate` is readable. If the root is an image, the host paths to mount are added to `sources`: bubblewrap
+        finds them where `Root.command` puts them.
         """
         limits = box.limits
 
@@ -189,18 +192,13 @@ class Bubblewrap:
                 arguments += ["--ro-bind", source_of(source), place if box.root is None else in_image(place)]
         for name, source in box.folders.items():
             arguments += ["--ro-bind", str(source), f"/app/{name}"]
-        environ = {"PATH": f"{COMMANDS}:/usr/local/bin:/usr/bin:/bin", "HOME": "/app", "LANG": "C.UTF-8"}
         if box.root is None:
             for name in ("python", "python3"):
                 arguments += ["--symlink", str(PYTHON), f"{COMMANDS}/{name}"]
             arguments += ["--remount-ro", "/dev", "--remount-ro", "/"]
         else:
             arguments += ["--remount-ro", "/opt/weave"]
-            environ = {"PATH": IMAGE_PATH, **box.root.environ}
-        arguments += ["--clearenv"]
-        for name, value in (environ | box.environ).items():
-            arguments += ["--setenv", name, value]
-        arguments.append("--")
+        arguments += ["--clearenv", "--args", str(variables), "--"]
         if box.root is not None:  # its process limits are those of its own user namespace
             return arguments
         if os.getuid() == 0:
@@ -263,12 +261,19 @@ def place_process(handle: Handle, group_paths: tuple[str, ...]) -> Handle:
 
 
 def readable(data: bytes, stack: contextlib.ExitStack) -> int:
-    """Make a pipe that contains `data` (a few kilobytes at most). The stack closes it."""
-    end, start = os.pipe()
+    """Make a descriptor from which `data` can be read. The stack closes it."""
+    end = os.memfd_create("box")
     stack.callback(os.close, end)
-    os.write(start, data)
-    os.close(start)
+    os.write(end, data)
+    os.lseek(end, 0, os.SEEK_SET)
     return end
+
+
+def environment_options(box: Box) -> bytes:
+    """The options that set the environment, for `--args`: it may hold secrets, and everybody sees command lines."""
+    usual = {"PATH": f"{COMMANDS}:/usr/local/bin:/usr/bin:/bin", "HOME": "/app", "LANG": "C.UTF-8"}
+    environ = (usual if box.root is None else {"PATH": IMAGE_PATH, **box.root.environ}) | box.environ
+    return b"".join(os.fsencode(f"--setenv\0{name}\0{value}\0") for name, value in environ.items())
 
 
 def system() -> list[str]:

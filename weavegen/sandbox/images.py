@@ -124,7 +124,7 @@ def run_builder(
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch, "output")
         alone = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]  # a build's daemons end with it
-        process = spawn(userns.command([*alone, *command, *arguments], given, environ=environ), output)
+        process = spawn(userns.command([*alone, *command, *arguments], given), output, env=environ)
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:

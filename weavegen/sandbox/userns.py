@@ -31,21 +31,19 @@ def command(
     layers: str | None = None,
     programs: Sequence[str] = (),
     limits: Mapping[str, int] | None = None,
-    environ: Mapping[str, str] | None = None,
 ) -> list[str]:
     """The command line that runs `argv` as root of a new user namespace.
 
     `folders`: what it finds in STAGE, by name. `layers`: with the folders `layers` and `changes`, an overlay of these
     layers (`lowerdir` of mount(8), relative to `layers`) is at STAGE/root; changes go to `changes/upper`. `programs`:
     folders of the overlay in which the layers of the image are above those of further folders. `limits`: values of
-    RLIMIT_* by name, which count the user in this namespace only.
+    RLIMIT_* by name, which count the user in this namespace only. Everybody can read what is given here.
     """
     import shutil
 
     places = {name: str(path) for name, path in folders.items()}
     program = shutil.which(argv[0]) or argv[0]
-    variables = None if environ is None else dict(environ)
-    given = ([program, *argv[1:]], places, layers, list(programs), dict(limits or {}), variables)
+    given = ([program, *argv[1:]], places, layers, list(programs), dict(limits or {}))
     code = f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import userns; userns.launch{given!r}"
     return [sys.executable, "-ISsc", code]
 
@@ -84,12 +82,7 @@ def owner(identity: int) -> int:
 
 
 def launch(
-    argv: list[str],
-    folders: dict[str, str],
-    layers: str | None,
-    programs: list[str],
-    limits: dict[str, int],
-    environ: dict[str, str] | None,
+    argv: list[str], folders: dict[str, str], layers: str | None, programs: list[str], limits: dict[str, int]
 ) -> None:
     """Enter the namespaces, mount what `command` was given, and become its command."""
     import resource  # before `begin`: from then on, this interpreter's folder may be out of reach
@@ -107,7 +100,7 @@ def launch(
     os.chdir("/")
     for name, value in limits.items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
-    os.execve(argv[0], argv, os.environ if environ is None else environ)
+    os.execv(argv[0], argv)
 
 
 def begin(folders: Mapping[str, str]) -> None:
