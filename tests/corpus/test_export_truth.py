@@ -174,10 +174,11 @@ def test_candidates_that_read_different_drafts_are_not_compared(conn: Connection
 
 def succeeded(conn: Connection, trace: int) -> bool | None:
     query = f"select {sql.text('store/trace_success')} from traces t where t.id = :trace"
-    return bool(rows(conn, query, trace=trace)[0][0])
+    [[success]] = rows(conn, query, trace=trace)
+    return None if success is None else bool(success)
 
 
-def evaluate(conn: Connection, trace: int, tick: int, run: int, value: bool | float | None) -> None:
+def evaluate(conn: Connection, trace: int, tick: int, run: int, value: bool) -> None:
     """Record an evaluation of the task in a run of a tick."""
     [[step]] = rows(
         conn,
@@ -230,7 +231,27 @@ def test_an_evaluation_that_returned_none_is_not_true(conn: Connection, returned
         "select trace_id, step_id, tick, 1, scope, 'What does it return?' from evaluations where trace_id = :trace",
         trace=trace,
     )
-    assert not succeeded(conn, trace)
+    assert succeeded(conn, trace) is False
+
+
+def test_the_success_of_a_harbor_task_is_that_of_its_rewards(conn: Connection, returned: tuple[int, int]) -> None:
+    trace, _ = returned
+    change(conn, "update evaluations set value = '1.0' where trace_id = :trace", trace=trace)
+    assert succeeded(conn, trace) is False
+    task = (
+        "with task as (insert into harbor_tasks (sha256, name, task, metadata, files) values ('', '', '{}', '{}', '') "
+        "returning id) update traces set harbor_task_id = task.id from task where traces.id = :trace"
+    )
+    change(conn, task, trace=trace)
+    for success in (True, False, None):  # also of one that has spent its ticks
+        change(
+            conn,
+            "update traces set ended_because = 'ticks', returned = cast(:verified as jsonb) where id = :trace",
+            verified={"success": success}, trace=trace,
+        )  # fmt: skip
+        assert succeeded(conn, trace) is success
+    change(conn, "update traces set status = 'failed', ended_because = null where id = :trace", trace=trace)
+    assert succeeded(conn, trace) is False
 
 
 def test_runs_that_were_started_over_do_not_count(conn: Connection, returned: tuple[int, int]) -> None:

@@ -77,5 +77,5 @@ comment on column trace_stats.server is 'Base URL of its model server.';
 comment on column trace_stats.started_at is 'When its first step became ready.';
 comment on column trace_stats.finished_at is 'When it ended, failed or was cancelled.';
 comment on column trace_stats.success is
-  'Whether it returned with every evaluation of its task true at its last tick, and had one. Null: it is not over, or '
-  'none was false and one was not evaluated.';
+  'Whether it returned with every evaluation of its task true at its last tick, and had one; of a Harbor task that '
+  'ended, whether every reward is at least 1. Null: it is not over, or none was false and one was not evaluated.';
