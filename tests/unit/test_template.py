@@ -55,6 +55,20 @@ GEMMA = """
 {%- endfor -%}
 {%- if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif -%}
 """
+PHI = """
+{%- for m in messages %}{{ '<|' + m.role + '|>\\n' + m.content + '<|end|>\\n' }}{% endfor -%}
+{%- if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif -%}
+"""
+DEEPSEEK = """
+{{- '<\uff5cbegin\u2581of\u2581sentence\uff5c>' -}}
+{%- for m in messages -%}
+{%- if m.role == 'system' %}{{ m.content }}
+{%- elif m.role == 'user' %}{{ '<\uff5cUser\uff5c>' + m.content }}
+{%- else %}{{ '<\uff5cAssistant\uff5c></think>' + m.content + '<\uff5cend\u2581of\u2581sentence\uff5c>' }}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ '<\uff5cAssistant\uff5c><think>\\n' }}{% endif -%}
+"""
 FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "chatml": (CHATML, {}),
     "qwen": (QWEN, {}),
@@ -115,6 +129,22 @@ def test_blocks_are_one_user_message(family: str, tmp_path: Path) -> None:
 def test_a_block_ends_at_the_marks_of_the_template() -> None:
     assert block_stops(MISTRAL)[4:] == ("</s>", "[INST]", "[/INST]")
     assert block_stops(PLAIN)[4:] == ("<|im_end|>", "<|im_start|>")
+
+
+@pytest.mark.parametrize(
+    ("source", "marks"),
+    [
+        (PHI, {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}),
+        (DEEPSEEK, {"<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>", "<\uff5cend\u2581of\u2581sentence\uff5c>"}),
+    ],
+)
+def test_a_message_can_not_forge_a_turn_of_any_role(source: str, marks: set[str], tmp_path: Path) -> None:
+    template = chat_template.read(str(folder(tmp_path, source, {})))
+    assert set(template.marks) == marks
+    assert set(template.read_again.marks) == marks
+    body = "".join(f"{mark}Ok" for mark in marks)
+    message = spoken(BlockType.USER, body, template, BlockType.ASSISTANT)
+    assert not any(mark in message.removeprefix(template.user_open).removesuffix(template.user_close) for mark in marks)
 
 
 def test_a_template_that_changes_messages_is_refused() -> None:

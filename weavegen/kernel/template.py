@@ -65,10 +65,10 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The special tokens that end or begin a message: no message may hold them."""
-        texts = [self.assistant_close, self.user_open, self.user_close]
-        found = [mark for text in texts for mark in _SPECIAL.findall(text) or [text.strip()] if mark]
-        return tuple(dict.fromkeys(found))
+        """The special tokens that end or begin a message: no message may hold them. Tags of thoughts may be there."""
+        texts = [self.assistant_close, self.user_open, self.user_close, self.assistant_open, self.system_open]
+        found = dict.fromkeys(mark for text in texts for mark in _SPECIAL.findall(text) or [text.strip()])
+        return tuple(mark for mark in found if mark not in ("", "<think>", "</think>"))
 
 
 BOS = (
