@@ -81,8 +81,9 @@ def completion_request(request: ChatRequest) -> CompletionRequest:
 def spoken(message: Message) -> str:
     """The text of a message, with its tool calls."""
     calls = [(call.function.name, call.function.arguments) for call in message.tool_calls or ()]
-    if message.role == "tool":
-        return f"<tool_response>{message.content}</tool_response>"
+    if message.role == "tool":  # the user's message may follow the answer, which is JSON in one line
+        answer, gap, more = (message.content or "").partition("\n\n")
+        return f"<tool_response>{answer}</tool_response>{gap}{more}"
     return chat_messages.text_of(message.content, None, calls)
 
 

@@ -40,6 +40,19 @@ def test_several_calls_have_an_answer_each() -> None:
     assert len(ids) == 2
 
 
+def test_strict_templates_take_the_messages() -> None:
+    """Those of Mistral and Gemma want the user and the assistant in turns, Mistral's also ids of nine characters."""
+    warned, asks = (BlockType.USER, "Half of the context is used."), (BlockType.ASSISTANT, f"{CALL}\n{CALL}")
+    said = [SYSTEM, USER, warned, asks, (BlockType.TOOL, f"{ANSWER}\n{ANSWER}"), warned, USER]
+    system, user, calls, first, last = with_calls(said)
+    assert [one["role"] for one in (system, user, calls, first, last)] == ["system", "user", "assistant", *["tool"] * 2]
+    assert user["content"] == f"{USER[1]}\n\n{warned[1]}"
+    assert first["content"] == '{"success": true, "output": "12"}'
+    assert last["content"] == f"{first['content']}\n\n{warned[1]}\n\n{USER[1]}"
+    assert all(len(call["id"]) == 9 and call["id"].isalnum() for call in calls["tool_calls"])
+    assert [one["role"] for one in plain(said)] == ["system", "user", "assistant", "user"]
+
+
 def test_a_call_that_the_api_would_refuse_stays_text() -> None:
     for broken in (
         "<tool_call>{</tool_call>",

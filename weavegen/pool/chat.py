@@ -195,11 +195,7 @@ def number(usage: Any, *path: str) -> int | None:
 
 def asked(said: Sequence[Said], question: str) -> list[chat_messages.Message]:
     """A conversation with a yes/no question at its end, in the last message of the user."""
-    messages = chat_messages.plain(said)
-    text = f"Answer with one word, Yes or No.\n{question}"
-    if messages and messages[-1]["role"] == "user":
-        return [*messages[:-1], {"role": "user", "content": f"{messages[-1]['content']}\n\n{text}"}]
-    return [*messages, {"role": "user", "content": text}]
+    return chat_messages.plain([*said, (BlockType.USER, f"Answer with one word, Yes or No.\n{question}")])
 
 
 def _named(name: str, reason: str) -> bool:

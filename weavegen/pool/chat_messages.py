@@ -36,7 +36,10 @@ def tools_of(said: Sequence[Said]) -> list[Message]:
 
 def plain(said: Sequence[Said]) -> list[Message]:
     """The messages with their tool calls in the text."""
-    return [{"role": role(type), "content": text} for type, text in said]
+    messages: list[Message] = []
+    for type, text in said:
+        _add(messages, type, text)
+    return messages
 
 
 def with_calls(said: Sequence[Said]) -> list[Message]:
@@ -47,13 +50,21 @@ def with_calls(said: Sequence[Said]) -> list[Message]:
         calls = _calls(text, len(messages)) if type is BlockType.ASSISTANT else []
         answers = RESPONSE.findall(next_text) if next_type is BlockType.TOOL else []
         if not calls or len(answers) != len(calls):  # the API would refuse calls without answers
-            messages.append({"role": role(type), "content": text})
+            _add(messages, type, text)
             continue
         messages.append({"role": role(type), "content": without_calls(text), "tool_calls": calls})
         for call, answer in zip(calls, answers, strict=True):
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": answer})
         next(pairs)  # the answers
     return messages
+
+
+def _add(messages: list[Message], type: BlockType, text: str) -> None:
+    """Add a message. One of the user after another, or after a tool's, continues it: strict templates refuse both."""
+    if role(type) == "user" and messages and messages[-1]["role"] in ("user", "tool"):
+        messages[-1]["content"] += f"\n\n{text}"
+    else:
+        messages.append({"role": role(type), "content": text})
 
 
 def without_calls(text: str) -> str:
@@ -73,7 +84,8 @@ def _calls(text: str, number: int) -> list[Message]:
             return []
         arguments = json.dumps(call.get("arguments", {}), ensure_ascii=False)
         function = {"name": call["name"], "arguments": arguments}
-        calls.append({"id": f"call_{number}_{position}", "type": "function", "function": function})
+        # Mistral's templates want ids of nine letters and digits.
+        calls.append({"id": f"{number:05d}{position:04d}", "type": "function", "function": function})
     return calls
 
 
