@@ -1,5 +1,6 @@
 """Assertions as grounded labels: the compiled code reports each result and behaves as before."""
 
+import contextlib
 import linecache
 import traceback
 from typing import Any
@@ -34,6 +35,34 @@ def test_an_assertion_without_a_question_is_not_a_label(source: str) -> None:
 def test_a_message_that_raises_does_not_affect_an_assertion_that_holds() -> None:
     assert run("assert True, 1 / 0") == ([], None)
     assert isinstance(run("assert False, 1 / 0")[1], ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("assertion", "left"),
+    [
+        ("assert True, next(lines)", ["a?", "b?"]),
+        ("assert False, next(lines)", ["b?"]),
+        ("assert False, f'Is it {next(lines)}?'", ["b?"]),
+        ("assert True, (lines := [])", ["a?", "b?"]),
+        ("assert True, [line for line in lines]", ["a?", "b?"]),
+    ],
+)
+def test_a_message_with_effects_is_evaluated_once_and_only_on_failure(assertion: str, left: list[str]) -> None:
+    space: dict[str, Any] = {grounded.NAME: grounded.Labels().ground}
+    with contextlib.suppress(AssertionError):
+        exec(grounded.compiled(f"lines = iter(['a?', 'b?'])\n{assertion}", "<block>"), space)
+    assert list(space["lines"]) == left
+
+
+def test_a_message_may_call_functions_without_effects() -> None:
+    seen, error = run("x = [3]\nassert x, f'Has {x!r} {len(x)} item, {str(x[0])}?'")
+    assert (seen, error) == ([{"question": "Has [3] 1 item, 3?", "answer": True}], None)
+
+
+def test_a_message_may_wait_for_a_coroutine() -> None:
+    source = "async def why():\n    return 'So?'\nasync def check():\n    assert 0, await why()\nimport asyncio\n"
+    seen, error = run(source + "asyncio.run(check())")
+    assert (seen, str(error)) == ([], "So?")
 
 
 def test_the_traceback_shows_the_source_that_the_model_wrote() -> None:

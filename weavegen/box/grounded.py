@@ -1,6 +1,7 @@
 """Grounded labels: execution answers the questions of assertions, both when they hold and when they fail.
 
-`assert condition, "question?"` is compiled as `assert __grounded__(condition, lambda: "question?"), "question?"`.
+`assert condition, "question?"` is compiled as `assert __grounded__(condition, lambda: "question?"), "question?"`, which
+evaluates the question even if the condition holds. So an assertion whose question may have effects is left as it is.
 Line and column numbers, and therefore tracebacks, do not change.
 """
 
@@ -14,14 +15,23 @@ NAME = "__grounded__"
 MAX_LABELS = 64
 """Labels kept per operation."""
 MAX_QUESTION_CHARS = 500
+EFFECTS = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.comprehension)
+PURE = ("len", "repr", "round", "str")
+"""Functions that a question may call."""
+
+
+def is_pure(node: ast.AST) -> bool:
+    """Whether an expression can be evaluated any number of times, and in a lambda."""
+    allowed = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in PURE
+    return (allowed or not isinstance(node, EFFECTS)) and all(map(is_pure, ast.iter_child_nodes(node)))
 
 
 class Grounding(ast.NodeTransformer):
-    """Rewrites every assertion with a message so that it reports its outcome."""
+    """Rewrites every assertion with a message that `is_pure` so that it reports its outcome."""
 
     def visit_Assert(self, node: ast.Assert) -> ast.Assert:
         self.generic_visit(node)
-        if node.msg is not None:
+        if node.msg is not None and is_pure(node.msg):
             empty = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
             call = ast.Call(ast.Name(NAME, ast.Load()), [node.test, ast.Lambda(empty, node.msg)], [])
             node.test = ast.fix_missing_locations(ast.copy_location(call, node.test))
