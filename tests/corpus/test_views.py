@@ -198,8 +198,8 @@ def test_views_are_refreshed_automatically_when_due(written: Database) -> None:
     age(MIN_AGE_SECONDS + 5)
     with written.connect() as conn:  # another process is refreshing one of them
         conn.execute(Statement("select from views where name = 'tick_stats' for update"))
-        assert set(due()) == MATERIALISED - {"tick_stats"}
-    assert due() == ["tick_stats"]
+        assert set(due()) == MATERIALISED - {"tick_stats", "tick_sums"}
+    assert due() == ["tick_stats", "tick_sums"]
     age(MIN_AGE_SECONDS + 5, took=MIN_AGE_SECONDS / MIN_AGE_RATIO + 1)
     assert due() == []
     age(MIN_AGE_SECONDS + MIN_AGE_RATIO + 5, took=MIN_AGE_SECONDS / MIN_AGE_RATIO + 1)
@@ -211,6 +211,23 @@ def test_views_are_refreshed_automatically_when_due(written: Database) -> None:
     assert due() == []
     age(200_000)
     assert set(due()) == MATERIALISED
+
+
+def test_sums_over_ticks_are_as_old_as_the_ticks_and_follow_them(written: Database) -> None:
+    ages = "select count(distinct as_of) from freshness where name in ('tick_stats', 'tick_sums')"
+    actions = "select sum(actions) from {} where trace_id = 1"
+    with written.begin() as conn:
+        conn.execute(Statement("update views set as_of = now() - interval '1 hour' where name = 'tick_stats'"))
+        conn.execute(Statement("delete from blocks where trace_id = 1"))
+    with written.connect() as conn:
+        list(refresh_views(conn, ["tick_sums"]))
+        assert scalar(written, ages) == 1
+        assert scalar(written, actions.format("tick_sums")) > 0
+        list(refresh_views(conn, ["tick_stats"]))
+        assert scalar(written, ages) == 2
+        assert [one.view for one in iter(lambda: refresh_next(conn), None)] == ["tick_sums"]
+    assert scalar(written, ages) == 1
+    assert scalar(written, actions.format("tick_sums")) == scalar(written, actions.format("tick_stats")) == 0
 
 
 def test_only_materialised_views_are_refreshed(db: Database) -> None:
