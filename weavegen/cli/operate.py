@@ -138,14 +138,14 @@ def backup(file: File) -> Result:
 
     Example: weavegen backup corpus.dump
     """
-    if not file.parent.is_dir() or file.is_dir():
+    if not file.parent.is_dir() or (file.exists() and not file.is_file()):
         raise UsageError(f"{file} can't be a file: give one in a folder that exists")
     with postgres.running(configuration.load()) as url:
         # Renamed when it is complete: an incomplete file never has the backup's name.
-        draft = file.with_name(file.name + ".part")
+        draft = Path(f"{file.resolve()}.part")
         try:
-            run_on(url, "pg_dump", "--format=custom", f"--file={draft.absolute()}")
-            draft.replace(file)
+            run_on(url, "pg_dump", "--format=custom", f"--file={draft}")
+            draft.replace(file.resolve())
         finally:
             draft.unlink(missing_ok=True)
     size = file.stat().st_size

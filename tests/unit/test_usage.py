@@ -1,0 +1,24 @@
+"""Commands that refuse their arguments before they ask any service: one line, exit code 2, and nothing is changed."""
+
+import os
+from pathlib import Path
+
+from tests.support import command
+
+
+def refusal(folder: Path, *arguments: str | Path, **environ: str) -> str:
+    """The line with which a command is refused in a new installation."""
+    given = {"PATH": os.environ["PATH"], "WEAVEGEN_HOME": str(folder / "home")} | environ
+    done = command.run(list(map(str, arguments)), given, folder, 60)
+    assert (done.returncode, done.stdout) == (2, ""), (done.stdout, done.stderr)
+    [line] = done.stderr.splitlines()
+    return line
+
+
+def test_a_backup_replaces_only_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link", ".", "missing/corpus.dump"):
+        assert "can't be a file" in refusal(tmp_path, "backup", name)
+    assert (tmp_path / "pipe").is_fifo()
+    assert (tmp_path / "link").is_symlink()
