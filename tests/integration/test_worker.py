@@ -173,6 +173,30 @@ def test_a_trace_is_tokenised_again_where_the_server_has_another_tokenizer(
     assert read(200) == other
 
 
+def test_batches_that_read_one_trace_at_the_same_time_do_not_take_each_other_s_blocks(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that asks about newer blocks begins while another has its blocks and asks for their tokens."""
+    monkeypatch.setattr(prompt_assembly, "single", lambda: db)
+    kept, claim = Blocks(), SimpleNamespace(trace_id=1, restarts=0)
+    spec = SimpleNamespace(settings=Settings())
+    began: list[str] = []
+
+    def read(first: int) -> Any:
+        def piece(text: str, *, bos: bool = False) -> Text:
+            if first == 10 and not began:
+                began.append(read(30))
+            return Text(text, len(text))
+
+        client = SimpleNamespace(tokenizer=(), piece=piece, length=None, model="m")
+        prompt = Prompt(type=BlockType.ACTION, window=(first, first + 10))
+        return kept.read(cast(Any, claim), prompt, cast(Any, spec), PLAIN, cast(Any, client)).prompt
+
+    older = read(10)
+    assert "block 1\nblock 10\nblock 11\n" in older
+    assert "block 1\nblock 30\nblock 31\n" in began[0]
+
+
 class Conversation(Context):
     """A conversation of one message."""
 

@@ -73,11 +73,9 @@ class Context:
         """The prompt of a step, in the tokens of `client`'s model, cut to what it can take."""
         if prompt.type in MESSAGE:
             return self._conversation(claim, prompt, spec, template, client)
-        kept = self._pieces(claim, client.tokenizer)
         first, end = prompt.window
+        kept = self._pieces(claim, client.tokenizer, first, PINNED)
         indexes = [*range(min(PINNED, end)), *range(first, end)]
-        for index in [index for index in list(kept) if PINNED <= index < first]:
-            kept.pop(index, None)
         with single().connect() as conn:
             self._fetch(conn, claim.trace_id, kept, 0, min(PINNED, end))
             self._fetch(conn, claim.trace_id, kept, first, end)
@@ -121,13 +119,16 @@ class Context:
             model=client.model,
         )
 
-    def _pieces(self, claim: Claimed, tokenizer: tuple[int, ...]) -> dict[int, Piece]:
-        """What is kept of a trace, by index."""
+    def _pieces(self, claim: Claimed, tokenizer: tuple[int, ...], first: int, pinned: int = 0) -> dict[int, Piece]:
+        """What is kept of a trace, by index, without the blocks before `first` that are not `pinned`.
+
+        Each step gets a dictionary of its own, because another thread may ask about older or newer blocks meanwhile.
+        """
         key = (claim.restarts, *tokenizer)
         with self._lock:
             _, before, kept = self._kept.pop(claim.trace_id, (0.0, key, {}))
-            if before != key:
-                kept = {}
+            found = kept.copy().items() if before == key else ()  # the thread that has `kept` may be filling it
+            kept = {index: piece for index, piece in found if index < pinned or index >= first}
             self._kept[claim.trace_id] = (now := time.monotonic(), key, kept)
             while len(self._kept) > TRACES_KEPT or next(iter(self._kept.values()))[0] < now - KEPT_SECONDS:
                 self._kept.popitem(last=False)
@@ -174,9 +175,8 @@ class Context:
 
     def _messages(self, claim: Claimed, prompt: Prompt, tokenizer: tuple[int, ...]) -> dict[int, Piece]:
         """The messages of a conversation, by index."""
-        kept, (first, end) = self._pieces(claim, tokenizer), prompt.window
-        for index in [index for index in list(kept) if index < first]:
-            kept.pop(index, None)
+        first, end = prompt.window
+        kept = self._pieces(claim, tokenizer, first)
         missing = next((index for index in range(first, end) if index not in kept), None)
         if missing is not None:
             with single().connect() as conn:
