@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.worker import Worker, enqueue, scalar
+from weavegen import sql
 from weavegen.cli.app import app
 from weavegen.config import Config
 from weavegen.database import Database, Statement
@@ -121,6 +122,20 @@ def test_traces_without_a_tick_have_their_row(written: Database) -> None:
     assert (queued["blocks"], queued["kept_share"], queued["loops"], queued["seconds"]) == (0, None, 0, None)
     stages = rows(written, "select stage, error from errors_by_stage where error = 'environment' order by 1")
     assert stages == [{"stage": "step", "error": "environment"}, {"stage": "trace", "error": "environment"}]
+
+
+def test_the_share_of_kept_tokens_is_that_of_the_last_refresh(written: Database) -> None:
+    def shares() -> list[float]:
+        with written.connect() as conn:
+            outcomes = sql.run(conn, "viewer/outcomes", job=1).one()
+        [job] = rows(written, "select * from yield_by_job where job_id = 1")
+        return [job["kept_share"], outcomes.kept_share]
+
+    before = shares()
+    assert 0 < before[0] == pytest.approx(before[1], abs=1e-4)
+    with written.begin() as conn:  # a trace has sampled since
+        conn.execute(Statement("update traces set sampled_tokens = 2 * sampled_tokens where id = 1"))
+    assert shares() == before
 
 
 def test_errors_are_counted_where_they_occurred(written: Database) -> None:

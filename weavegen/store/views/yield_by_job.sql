@@ -9,7 +9,7 @@ select
   sum(own_blocks)::bigint as blocks, sum(own_bytes)::bigint as bytes,
   (coalesce(sum(own_bytes) filter (where trace_status = 'ended'), 0) / 1e6)::double precision as kept_megabytes,
   sum(sampled_tokens)::bigint as sampled_tokens, sum(kept_tokens)::bigint as kept_tokens,
-  round(sum(kept_tokens) / nullif(sum(sampled_tokens), 0), 4)::double precision as kept_share,
+  round(sum(kept_tokens) / nullif(sum(tokens_of_ticks), 0), 4)::double precision as kept_share,
   (sum(sampled_tokens) / nullif(sum(own_bytes) filter (where trace_status = 'ended') / 1e6, 0))::double precision
     as tokens_per_kept_megabyte,
   (sum(reward * rewarded_ticks) / nullif(sum(rewarded_ticks), 0))::double precision as reward,
@@ -19,6 +19,9 @@ select
     ::double precision as seconds,
   count(distinct server) as servers
 from trace_stats
+left join (
+  select trace_id, sampled_tokens as tokens_of_ticks from tick_sums  -- as old as kept_tokens
+) k using (trace_id)
 group by job_id, job, agent, model;
 
 comment on view yield_by_job is
@@ -40,7 +43,7 @@ comment on column yield_by_job.kept_megabytes is 'Millions of bytes of the rende
 comment on column yield_by_job.sampled_tokens is
   'Tokens sampled for all its traces, those of rejected candidates included.';
 comment on column yield_by_job.kept_tokens is 'Tokens of the candidates that became blocks, in all its traces.';
-comment on column yield_by_job.kept_share is 'kept_tokens as a share of the sampled tokens.';
+comment on column yield_by_job.kept_share is 'kept_tokens as a share of the tokens that were sampled until the last refresh.';
 comment on column yield_by_job.tokens_per_kept_megabyte is 'Sampled tokens for each kept megabyte.';
 comment on column yield_by_job.reward is 'Mean reward of its ticks, without the bootstraps''.';
 comment on column yield_by_job.model_seconds is

@@ -6,7 +6,7 @@ with counted as (
   from traces t where job_id = :job group by over, result
 ), summed as (
   select sum(total_reward) / nullif(sum(rewarded_ticks), 0) as reward, sum(errors)::bigint as errors,
-    sum(kept_tokens)::float / nullif((select sum(sampled_tokens) from counted), 0) as kept_share,
+    sum(kept_tokens)::float / nullif(sum(sampled_tokens), 0) as kept_share,
     sum(model_seconds) as model_seconds, avg(success::int) filter (where evaluated)::float as value,
     count(success) filter (where evaluated) as n
   from (
