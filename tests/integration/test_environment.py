@@ -329,6 +329,27 @@ return [asyncio.run(awaited()) == {call}, type({call}).__mro__[-2].__name__]
             assert error is not None
             assert error.message == f"a plan has 1 to 16 ticks, not {ticks}"
 
+    def test_evaluations_that_are_coroutines_run_while_a_coroutine_runs(self, environment: Environment) -> None:
+        body = """
+import asyncio
+async def enough(self):
+    await asyncio.sleep(0)
+    return True
+self.task.add_evaluation('Enough?', enough)
+async def finish():
+    await asyncio.sleep(0)
+    self.return_to_caller({})
+    await asyncio.sleep(0)
+    return self.returned
+return finish()
+"""
+        assert value(environment, body.strip()) == {"enough": True}
+
+    def test_a_coroutine_leaves_the_event_loop_of_other_blocks(self, environment: Environment) -> None:
+        assert value(environment, "async def one(): return 1\nreturn one()") == 1
+        body = "import asyncio\nreturn asyncio.get_event_loop().run_until_complete(asyncio.sleep(0, 2))"
+        assert [value(environment, body), value(environment, body)] == [2, 2]
+
     def test_what_can_be_awaited_can_be_returned(self, environment: Environment) -> None:
         question = "simple_evaluate_outputs(make_simple_score_prompt('Is it so?'), ['a'])"
         assert value(environment, f"return {question}", ask=lambda prompts: [(0.5, 0.5)]) == [0.5]

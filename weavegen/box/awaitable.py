@@ -2,13 +2,12 @@
 
 import functools
 from collections.abc import Callable, Generator
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 T = TypeVar("T")
-C = TypeVar("C", bound=Callable[..., Any])
 
 
-class _Awaitable:
+class Ready:
     """Awaiting a value gives the value."""
 
     def __await__(self) -> Generator[None, None, Any]:
@@ -16,33 +15,19 @@ class _Awaitable:
         return self
 
 
-class AwaitableList(_Awaitable, list[Any]):
+class AwaitableList(Ready, list[Any]):
     pass
 
 
-class AwaitableDict(_Awaitable, dict[str, Any]):
+class AwaitableDict(Ready, dict[str, Any]):
     pass
 
 
-class AwaitableText(_Awaitable, str):
+class AwaitableText(Ready, str):
     __slots__ = ()
 
 
 TYPES: dict[type, Callable[[Any], Any]] = {list: AwaitableList, dict: AwaitableDict, str: AwaitableText}
-
-
-def returning_plain(call: C) -> C:
-    """Let `call`, which awaits what a callback returns, take the results of `awaitable` functions as they are."""
-
-    @functools.wraps(call)
-    def called(callback: Callable[[Any], Any], subagent: Any) -> Any:
-        def plain(subagent: Any) -> Any:
-            result = callback(subagent)
-            return next((kind(result) for kind, own in TYPES.items() if type(result) is own), result)
-
-        return call(plain, subagent)
-
-    return cast(C, called)
 
 
 def awaitable(function: Callable[..., T]) -> Callable[..., T]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from weavegen.box import api
-from weavegen.box.awaitable import AwaitableDict, awaitable, returning_plain
+from weavegen.box.awaitable import AwaitableDict, Ready, awaitable
 from weavegen.box.plain import clean
 
 WRITTEN = ("orientation", "debug", "backtrack", "expectation")
@@ -32,13 +32,23 @@ addable: tuple[str, ...] = ("error",)
 
 def install() -> None:
     """Add what follows to the classes of api.py."""
-    api.call, api.check_schema = returning_plain(api.call), check_schema
+    api.call, api.check_schema = call, check_schema
     for owner, name in ((api.Tree, "view_board"), (api.Task, "run_evaluations")):
         setattr(owner, name, awaitable(getattr(owner, name)))
     for name, member in MEMBERS.items():
         setattr(api.Subagent, name, member)
     setattr(api.Tree, "add_block", add_block)  # noqa: B010 - they are not declared
     api.Tree.run = run  # type: ignore[method-assign]
+
+
+def call(callback: api.Callback, subagent: api.Subagent) -> Any:
+    """What the callback gives. A coroutine is run to its end, in an event loop that leaves others as they are."""
+    result = callback(subagent)
+    if hasattr(result, "__await__") and not isinstance(result, Ready):
+        asyncio = importlib.import_module("asyncio")
+        with outside_loop(), asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            return runner.run(result)
+    return result
 
 
 def write(asked: dict[str, Any]) -> dict[str, Any]:
