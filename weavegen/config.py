@@ -38,7 +38,7 @@ class Config:
     """Where things are. Every field has an environment variable; the defaults need none."""
 
     home: Path
-    """WEAVEGEN_HOME: embedded services, workspaces and logs."""
+    """WEAVEGEN_HOME: embedded services, workspaces and logs. `load` follows links in it: all spellings are one home."""
     database_url: str | None = field(repr=False)
     """DATABASE_URL; None: the embedded PostgreSQL."""
     broker_url: str | None = field(repr=False)
@@ -144,7 +144,7 @@ def load(environ: Mapping[str, str] = os.environ) -> Config:
     A variable that is not in `environ` has the value that `up` stored in the home, so that every command and every
     worker of an installation has the same settings. An empty variable has its default. Secrets are not stored.
     """
-    home = Path(environ.get("WEAVEGEN_HOME") or ".weavegen").absolute()
+    home = Path(os.path.realpath(environ.get("WEAVEGEN_HOME") or ".weavegen"))
     for name, value in stored_settings(home / "settings.json").items():
         if name in environ or name in PERSONAL:
             continue

@@ -5,7 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from weavegen import folders
+import pytest
+
+from weavegen import config, folders
+from weavegen.errors import UsageError
 
 KILLED = """
 import os, signal, sys
@@ -37,3 +40,18 @@ def test_what_a_killed_process_made_of_a_folder_is_removed(tmp_path: Path) -> No
     folders.once(folder, make)
     assert [path.name for path in folder.iterdir()] == ["whole"]
     assert not list((tmp_path / "made").glob(".draft-*"))
+
+
+def test_a_home_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("disk")
+    through, direct = (config.load({"WEAVEGEN_HOME": str(tmp_path / name)}) for name in ("link", "disk"))
+    folders.prepare(through)
+    assert (tmp_path / "disk" / "workspaces").is_dir()
+    assert through == direct
+
+
+def test_a_link_in_place_of_a_folder_for_sockets_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "run").symlink_to("mine")  # another user may have made it in /tmp
+    with pytest.raises(UsageError, match="remove it"):
+        folders.private(tmp_path / "run")
