@@ -5,6 +5,7 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -159,16 +160,41 @@ def test_without_logprobs_a_question_is_asked_several_times(server: Process, mon
         if "logprobs" in options:
             raise ModelError("400: logprobs are not supported")
         answer = request(options)  # type: ignore[arg-type]
-        answer.choices[0].message.content = "No." if len(asked) == 3 else "Yes, it is."
+        for number, choice in enumerate(answer.choices):
+            choice.message.content = "No." if number == 2 else "Yes, it is."
         return answer
 
     monkeypatch.setattr(client, "_request", strict)
-    for expected in (1 + SAMPLES, SAMPLES):  # the refusal is remembered
+    for expected in (2, 1):  # the refusal is remembered
         asked.clear()
         [answer] = client.yes_no("weavegen-sim", SAID, ["Is it so?"])
         assert len(asked) == expected
         assert answer.yes == pytest.approx((SAMPLES - 0.5) / (SAMPLES + 1))
     client.close()
+
+
+@pytest.mark.parametrize("field", ["content", "reasoning_content"])
+def test_a_model_that_thinks_before_its_answer_is_let_think(field: str) -> None:
+    """Its first token begins a thought, so the logprobs say nothing. Some servers return the thought apart."""
+    token = {"token": "<think>", "logprob": -0.001, "top_logprobs": [{"token": "<think>", "logprob": -0.001}]}
+
+    def reply(request: dict[str, Any]) -> bytes:
+        if "logprobs" in request:
+            message = WELL | {"content": "<think>"}
+            return answer({"choices": [{"index": 0, "message": message, "logprobs": {"content": [token]}}]})
+        thought = "No, wait. It says so, " + "doesn't it? " * 50
+        apart = {"content": "Yes.", field: thought} if field != "content" else {field: f"<think>{thought}</think>Yes."}
+        cut = {"content": f"<think>{thought}"[: 4 * request["max_tokens"]]}  # a token has about four characters
+        whole = WELL | (apart if len(thought) < 4 * request["max_tokens"] else cut)
+        return answer({"choices": [{"index": index, "message": whole} for index in range(request["n"])]})
+
+    with RawServer(reply) as raw:
+        raw.paths = ("/v1/chat/completions",)
+        client = ChatClient(raw.url, "EMPTY")
+        for _ in range(2):
+            [judged] = client.yes_no("served", SAID, ["Is it so?"])
+            assert judged.yes == pytest.approx((SAMPLES + 0.5) / (SAMPLES + 1))
+        client.close()
 
 
 def test_errors_of_the_server_are_those_of_other_requests(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from weavegen.errors import ModelError, NotFound, TransientError, Unfit
 from weavegen.kernel.steps import YesNo
+from weavegen.kernel.template import THOUGHT
 from weavegen.pool import chat_messages, metering, yes_no
 from weavegen.pool.chat_messages import Said
 from weavegen.pool.http import Http
@@ -20,7 +21,11 @@ logger = logging.getLogger(__name__)
 OPTIONAL = ("tools", "seed", "stop", "n", "temperature")
 """Parameters that are left out once the server has refused them. Without `n`, each message is one request."""
 SAMPLES = 8
-"""Answers to a yes/no question where the API gives no logprobs."""
+"""Answers to a yes/no question where the first token does not tell."""
+ANSWER_TOKENS = 4_096
+"""Tokens of each of them, with the model's thoughts."""
+MIN_MASS = 0.1
+"""Probability of yes and no together below which the first token begins something else, such as a thought."""
 
 
 class _Function(msgspec.Struct):
@@ -104,41 +109,38 @@ class ChatClient:
                 self._refused.add(unknown)
 
     def yes_no(self, model: str, said: Sequence[Said], questions: Sequence[str], *, seed: int = 0) -> list[YesNo]:
-        """The model's answers to yes/no questions about the conversation, one request each.
+        """The model's answers to yes/no questions about the conversation.
 
-        From the logprobs of the first token where the API gives them, else from SAMPLES answers: the share of yes,
-        with half an answer added on either side. Raises ModelError if no answer is yes or no.
+        From the logprobs of the first token, where the API gives them and the model does not think first; else from
+        SAMPLES answers: the share of yes, with half an answer added on either side. Raises ModelError if no answer is
+        yes or no.
         """
         answers = [self._judge(model, asked(said, question), seed) for question in questions]
         if answers and all(answer.yes <= 0 and answer.no <= 0 for answer in answers):
             raise ModelError(f"the model {model} answers neither yes nor no")
         return answers
 
-    def _judge(self, model: str, messages: list[chat_messages.Message], seed: int) -> YesNo:
-        options: dict[str, Any] = {"model": model, "messages": messages}
+    def _judge(self, model: str, said: Sequence[Said], seed: int) -> YesNo:
         if "logprobs" not in self._refused:
             exact = {"max_tokens": 1, "temperature": 0.0, "logprobs": True, "top_logprobs": yes_no.TOP_TOKENS}
             try:
-                answer = self._request(options | exact)
+                answer = self._request({"model": model, "messages": chat_messages.plain(said)} | exact)
                 self._replies([answer], 1)
-                if top := Logprobs.read(answer.choices[0].logprobs).top:
-                    return yes_no.from_top(top)
-                logger.warning("%s answers without logprobs: questions are asked %d times", self.base_url, SAMPLES)
+                top = Logprobs.read(answer.choices[0].logprobs).top
+                judged, lacking = yes_no.from_top(top), not top
+                if judged.yes + judged.no >= MIN_MASS:
+                    return judged
             except ModelError as error:
-                if "logprobs" not in str(error):
-                    raise
-                logger.warning("%s refuses logprobs: questions are asked %d times", self.base_url, SAMPLES)
-            self._refused.add("logprobs")
-        options |= {"max_tokens": 8}
-        said = [
-            yes_no.side(reply.text)
-            for number in range(SAMPLES)
-            for reply in self._replies([self._request(options | {"seed": seed + number})], 1).continuations
-        ]
-        yes, no = said.count(True), said.count(False)
+                lacking = "logprobs" in str(error)
+            if lacking:
+                logger.warning("%s gives no logprobs: questions are asked %d times", self.base_url, SAMPLES)
+                self._refused.add("logprobs")
+        replies = self.sample(model, said, n=SAMPLES, max_tokens=ANSWER_TOKENS, seed=seed).continuations
+        sides = [yes_no.side(THOUGHT.sub("", reply.text)) for reply in replies]
+        yes, no = sides.count(True), sides.count(False)
         if yes + no == 0:
             return YesNo(yes=0.0, no=0.0)
-        return YesNo(yes=(yes + 0.5) / (len(said) + 1), no=(no + 0.5) / (len(said) + 1))
+        return YesNo(yes=(yes + 0.5) / (len(sides) + 1), no=(no + 0.5) / (len(sides) + 1))
 
     def close(self) -> None:
         self._http.close()
@@ -193,9 +195,9 @@ def number(usage: Any, *path: str) -> int | None:
     return usage if isinstance(usage, int) and 0 <= usage < 2**53 else None
 
 
-def asked(said: Sequence[Said], question: str) -> list[chat_messages.Message]:
-    """A conversation with a yes/no question at its end, in the last message of the user."""
-    return chat_messages.plain([*said, (BlockType.USER, f"Answer with one word, Yes or No.\n{question}")])
+def asked(said: Sequence[Said], question: str) -> list[Said]:
+    """A conversation with a yes/no question at its end."""
+    return [*said, (BlockType.USER, f"Answer with one word, Yes or No.\n{question}")]
 
 
 def _named(name: str, reason: str) -> bool:
