@@ -18,6 +18,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from simulation.complete import MAX_MODEL_LEN
+from tests.support.raw_server import RawServer, answer, completion
 from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.pool.client import MAX_STOPS, ModelClient
 from weavegen.pool.served import serving
@@ -331,3 +332,28 @@ def test_a_server_without_vllms_extensions(refuses: bool, tokenizes: bool) -> No
         finally:
             server.shutdown()
             thread.join()
+
+
+@pytest.mark.parametrize(
+    ("logprobs", "tokens"),
+    [
+        (None, [3, 9]),
+        ({"tokens": [], "token_logprobs": []}, [3, 9]),
+        ({"tokens": ["Y", "es"], "token_logprobs": [-1.0, -1.0]}, [2, 2]),
+    ],
+    ids=["none", "empty", "words"],
+)
+def test_tokens_are_counted_where_the_server_tells_no_ids(logprobs: Any, tokens: list[int]) -> None:
+    """By the tokens that it lists, or as shares of those that it counted."""
+
+    def reply(request: dict[str, Any]) -> bytes:
+        choices = completion(request, logprobs=logprobs)["choices"]
+        choices[1]["text"] = "Yes, it is."
+        return answer({"choices": choices, "usage": {"prompt_tokens": 5, "completion_tokens": 12}})
+
+    with RawServer(reply) as server:
+        client = ModelClient(server.url, "EMPTY", None)
+        sampled = sample(client, n=2)
+        client.close()
+    assert [one.tokens for one in sampled] == tokens
+    assert [one.token_ids for one in sampled] == [None, None]

@@ -255,8 +255,9 @@ class ModelClient:
         usage = answer.usage or _Usage()
         if isinstance(prompt, str) and usage.prompt_tokens:
             self._chars_per_token = min(self._chars_per_token, len(prompt) / usage.prompt_tokens)
+        continuations = [continuation(choice, stop[MAX_STOPS:], self.base_url) for choice in answer.choices]
         return Sampled(
-            continuations=[continuation(choice, stop[MAX_STOPS:], self.base_url) for choice in answer.choices],
+            continuations=counted(continuations, usage.completion_tokens or 0),
             prompt_tokens=usage.prompt_tokens,
             cached_tokens=usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else None,
         )
@@ -429,9 +430,9 @@ def continuation(choice: Choice, stop: Sequence[str], url: str = "the server") -
     """Convert a choice to a continuation, cut at the first of the `stop` strings. Raises TransientError."""
     text = choice.text or choice.reasoning or choice.reasoning_content or ""
     end = min((at for word in stop if (at := text.find(word)) >= 0), default=None)
-    listed = choice.logprobs
+    listed = choice.logprobs or Logprobs()
     ids = logprobs = None
-    if listed is not None and all(token.startswith("token_id:") for token in listed.tokens):
+    if listed.tokens and all(token.startswith("token_id:") for token in listed.tokens):
         ids = [_token_id(token) for token in listed.tokens]
         logprobs = [_IMPOSSIBLE if value is None else value for value in listed.token_logprobs]
         if len(logprobs) != len(ids) or -1 in ids:
@@ -439,9 +440,19 @@ def continuation(choice: Choice, stop: Sequence[str], url: str = "the server") -
     if choice.finish_reason in ("abort", "error"):  # as by vLLM when it shuts down
         raise TransientError(f"{url} ended a text early: {choice.finish_reason}", kind="status")
     finish = "stop" if end is not None or choice.finish_reason is None else choice.finish_reason
-    tokens = None if ids is None else len(ids)
-    whole = without_nul(text[:end])
+    whole, tokens = without_nul(text[:end]), len(listed.tokens) or None
     return Continuation(text=whole, finish_reason=finish, token_ids=ids, logprobs=logprobs, tokens=tokens)
+
+
+def counted(continuations: list[Continuation], tokens: int) -> list[Continuation]:
+    """Share `tokens`, which the server counted of all, among those of unknown number by the length of their texts."""
+    rest = max(0, tokens - sum(one.tokens or 0 for one in continuations))
+    sizes = [0 if one.tokens else len(one.text) + 1 for one in continuations]
+    shares = [math.ceil(rest * size / (sum(sizes) or 1)) for size in sizes]
+    return [
+        msgspec.structs.replace(one, tokens=one.tokens or share or None)
+        for one, share in zip(continuations, shares, strict=True)
+    ]
 
 
 def _token_id(listed: str) -> int:
