@@ -135,6 +135,11 @@ class TestSearch:
         assert only.search("?!", 5) == []
         assert Passages([]).search("oil", 5) == []
 
+    def test_passages_without_words_are_no_hits(self) -> None:
+        assert Passages([("a.md", "\u2014 \u2014 \u2014")]).search("oil", 5) == []
+        [(hit, _)] = Passages([("a.md", "---"), ("b.md", "oil")]).search("oil", 5)
+        assert hit.path == "b.md"
+
     def test_many_passages(self) -> None:
         texts = [(f"{number}.md", "oil " * (number % 7) + f"number{number}") for number in range(500)]
         passages = Passages(texts)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from weavegen.database import Connection
+from weavegen.search.bm25 import word_counts
 from weavegen.search.cache import cache_of
 from weavegen.search.index import Segment, rank_segment
 from weavegen.search.postings import PostingLists
@@ -37,7 +38,7 @@ class Passages:
             for path, text in texts:
                 for passage, body in split(path, text):
                     self.passages.append(passage)
-                    yield Counter(words(body))
+                    yield word_counts(body)
 
         self._lists = PostingLists(counts())
 
