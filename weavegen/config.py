@@ -6,7 +6,6 @@ import os
 import pwd
 import re
 import socket
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -104,7 +103,8 @@ class Config:
         if len(os.fsencode(self.home)) <= 60:
             return self.home / "run"
         digest = hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]
-        return Path(tempfile.gettempdir()) / f"weavegen-{os.getuid()}-{digest}"
+        # Not in TMPDIR, which differs between shells: all commands must find the same sockets.
+        return Path(f"/tmp/weavegen-{os.getuid()}-{digest}")
 
     @property
     def workspaces(self) -> Path:

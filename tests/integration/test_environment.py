@@ -278,6 +278,16 @@ class TestOperations:
         assert error is not None
         assert error.type == "ZeroDivisionError"
 
+    def test_a_dry_run_leaves_nothing_and_works_with_a_long_tmpdir(
+        self, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        scratch = tmp_path / ("deep" * 20)
+        scratch.mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(scratch))
+        [executed] = dry_run(config, TICTACTOE)
+        assert executed.error is None
+        assert list(scratch.iterdir()) == []
+
 
 class TestAsInWeaveAgent:
     """What files written for weave-agent rely on."""

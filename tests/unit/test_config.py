@@ -80,6 +80,13 @@ def test_socket_paths_stay_short_in_a_deep_home() -> None:
     assert deep.runtime != other.runtime
 
 
+def test_every_shell_finds_the_same_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = config.load({"WEAVEGEN_HOME": "/srv/" + "deep/" * 60})
+    before = deep.runtime
+    monkeypatch.setattr("tempfile.tempdir", "/scratch/job-17")
+    assert deep.runtime == before
+
+
 def test_a_child_process_reads_the_same_configuration(tmp_path: Path) -> None:
     given = config.load({"WEAVEGEN_HOME": str(tmp_path), "CELERY_BROKER_URL": "redis://b/0", "WEAVEGEN_LEASE": "3.5"})
     assert config.load(processes.environment(given)) == given

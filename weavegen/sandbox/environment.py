@@ -229,7 +229,7 @@ def dry_run(
     """
     done: list[Executed] = []
     chat = private_channels()
-    with tempfile.TemporaryDirectory(prefix="weavegen-") as home:
+    with tempfile.TemporaryDirectory(prefix="weavegen-", dir="/tmp") as home:  # TMPDIR may be too long for sockets
         config = replace(config, home=Path(home))
         with watching(private(config.runtime)):
             given: dict[str, Any] = {"params": params, "packages": packages, "files": files}
