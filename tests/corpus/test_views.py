@@ -44,6 +44,17 @@ FORK = (
     " from blocks where trace_id = 1 and index < 6",
 )
 
+RETRIEVED = (
+    "insert into retrievals (trace_id, step_id, query, before, least_score)"
+    " select 1, min(id), 'q', 0, 0 from steps where trace_id = 1 and tick in (1, 2) group by tick",
+    "insert into retrieval_hits (retrieval_id, rank, block_id, score, used)"
+    " select r.id, 1, b.id, 1, true from retrievals r join blocks b on b.trace_id = r.trace_id and b.index = 0",
+    "update ticks set reward = 0.4 where trace_id = 1 and number in (1, 2)",
+    "update blocks set type = 'action', ran = true where trace_id = 1 and tick in (1, 2)",
+    "update evaluations set tick = 2, error = 'Odd: it raised' where trace_id = 1",
+)
+"""A block was retrieved in two ticks whose actions ran, and the evaluations of the second one raised."""
+
 
 @pytest.fixture
 def written(db: Database) -> Database:
@@ -146,6 +157,27 @@ def test_errors_are_counted_where_they_occurred(written: Database) -> None:
     assert scalar(written, "select coalesce(sum(errors), 0) from errors_by_stage where stage = 'evaluate'") == scalar(
         written, raised
     )
+
+
+def test_what_a_tick_led_to_is_not_counted_for_a_run_that_was_started_over(written: Database) -> None:
+    outcomes = (
+        "select tick, tick_reward is null as reward, action_ran is null as ran from retrieval_outcomes order by 1"
+    )
+    raised = "select coalesce(sum(errors), 0) from errors_by_stage where stage = 'evaluate' and error = 'Odd'"
+    with written.begin() as conn:
+        for statement in RETRIEVED:
+            conn.execute(Statement(statement))
+    with written.connect() as conn:
+        list(refresh_views(conn))
+    known = [{"tick": tick, "reward": False, "ran": False} for tick in (1, 2)]
+    assert rows(written, outcomes) == known
+    assert scalar(written, raised) > 0
+    with written.begin() as conn:
+        conn.execute(Statement("update ticks set run = run + 1 where trace_id = 1 and number = 2"))
+    with written.connect() as conn:
+        list(refresh_views(conn))
+    assert rows(written, outcomes) == [known[0], {"tick": 2, "reward": True, "ran": True}]
+    assert scalar(written, raised) == 0
 
 
 def test_blocks_copied_into_forks_count_once(written: Database) -> None:

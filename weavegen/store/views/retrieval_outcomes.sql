@@ -9,12 +9,13 @@ join steps s on s.id = r.step_id
 join traces t on t.id = r.trace_id
 join jobs j on j.id = t.job_id
 join bootstraps f on f.id = t.bootstrap_id
-left join ticks k on k.trace_id = r.trace_id and k.number = s.tick
+-- What a run that was started over would have led to is not known.
+left join ticks k on k.trace_id = r.trace_id and k.number = s.tick and k.run = s.run
 left join blocks b on b.id = h.block_id
 left join examples x on x.id = h.example_id
 left join (
   select trace_id, tick, bool_or(ran) as ran from blocks where type = 'action' group by trace_id, tick
-) a on a.trace_id = r.trace_id and a.tick = s.tick
+) a on a.trace_id = r.trace_id and a.tick = k.number
 where h.used;
 
 create unique index uq_retrieval_outcomes on retrieval_outcomes (hit_id);
@@ -43,6 +44,6 @@ comment on column retrieval_outcomes.from_trace_id is
 comment on column retrieval_outcomes.recalled_ran is
   'Whether the retrieved block had run without errors; null: it was not executed, or is an example.';
 comment on column retrieval_outcomes.tick_reward is
-  'The tick''s reward, 0 to 0.5; in a Harbor task that of its tests. Null: it runs, or has none.';
+  'The tick''s reward, 0 to 0.5; in a Harbor task that of its tests. Null: it runs, was started over since, or has none.';
 comment on column retrieval_outcomes.action_ran is
-  'Whether an action of the tick ran without errors; null: none was executed.';
+  'Whether an action of the tick ran without errors; null: none was executed, or the tick was started over since.';
