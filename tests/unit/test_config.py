@@ -7,7 +7,7 @@ import pytest
 from weavegen import config
 from weavegen.errors import UsageError
 from weavegen.services import model_server, processes, redis
-from weavegen.store import urls
+from weavegen.store import session, urls
 
 
 def test_the_defaults_need_no_environment_variable() -> None:
@@ -162,6 +162,13 @@ def test_other_databases_are_refused_without_showing_the_password(url: str) -> N
     with pytest.raises(UsageError, match="DATABASE_URL") as caught:
         urls.database_url(config.load({"DATABASE_URL": url}))
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), float("nan"), 2_147_484])
+def test_a_time_limit_that_postgresql_can_not_have_is_refused(seconds: float) -> None:
+    given = config.load({"WEAVEGEN_HOME": "/srv/w"})
+    with pytest.raises(UsageError, match="at most 2,000,000"):
+        session.read_only(given, urls.database_url(given), seconds)
 
 
 def test_embedded_addresses_derive_from_the_home() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from weavegen import config
 from weavegen.config import Config
 from weavegen.database import Database
+from weavegen.errors import UsageError
 from weavegen.store.urls import READER, database_url, reader_url
 
 MAX_CONNECTIONS = 40
@@ -30,8 +31,10 @@ def read_only(config: Config, url: str, seconds: float, most: int = MAX_CONNECTI
     """The database at `url`, through a login that can only read and whose statements may take `seconds`.
 
     In a database of the user's own without WEAVEGEN_READER_URL it is logged in as that user, in the reader's role: a
-    query can switch back to the user, but only inside its read-only transaction.
+    query can switch back to the user, but only inside its read-only transaction. Raises UsageError.
     """
+    if not seconds <= 2_000_000:  # PostgreSQL counts milliseconds in 31 bits
+        raise UsageError(f"a query can't have {seconds:g} seconds: give at most 2,000,000")
     login = reader_url(config, url)
     options = f"-c default_transaction_read_only=on -c statement_timeout={max(1, int(seconds * 1000))}"
     options += f" -c role={READER}" if login == url else ""
