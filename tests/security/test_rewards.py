@@ -24,7 +24,7 @@ from weavegen.config import Config
 from weavegen.errors import EnvironmentFailure, UsageError
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Evaluated, Execute, Executed
-from weavegen.sandbox import grading
+from weavegen.sandbox import grading, packages
 from weavegen.sandbox.bubblewrap import Bubblewrap
 from weavegen.sandbox.environment import Environment, remove
 from weavegen.sandbox.grading import Grader, asked, copy_files, declared, protected
@@ -43,6 +43,7 @@ class Task:
     seed: int = 7
     params: dict[str, Any] | None = None
     before: Executed | None = None
+    packages: Path | None = None
 
 
 GRADING = Task(params={"numbers": 4})
@@ -58,7 +59,9 @@ def config() -> Iterator[Config]:
 @contextmanager
 def started(config: Config, task: Task = GRADING) -> Iterator[Environment]:
     """The environment of a trace that has begun a task."""
-    environment = Environment.start(config, 1, seed=task.seed, params=task.params, limits=LIMITS)
+    environment = Environment.start(
+        config, 1, seed=task.seed, params=task.params, packages=task.packages, limits=LIMITS
+    )
     try:
         assert environment.execute(1, Execute(op="bootstrap", source=task.source)).error is None
         yield environment
@@ -74,7 +77,8 @@ def act(environment: Environment, body: str, step: int = 2) -> Executed:
 
 def evaluate(config: Config, environment: Environment, task: Task = GRADING, step: int = 3) -> Executed:
     executed = environment.execute(step, Execute(op="evaluate", source=asked(declared(task.source))))
-    grader = Grader(config, 1, LIMITS, task.source, task.seed, task.params, before=task.before)
+    known = (task.source, task.seed, task.params)
+    grader = Grader(config, 1, LIMITS, *known, before=task.before, packages=task.packages)
     return grader.grade(environment.handle, executed)
 
 
@@ -206,6 +210,13 @@ def test_a_grader_that_gives_no_verdict_is_the_fault_of_the_task(config: Config,
     assert (one.cause, one.value, one.error and one.error.type) == ("task", None, kind)
     result = reward([], [one], Settings())
     assert (result.reward, result.protected, result.not_evaluated) == (None, True, 1)
+
+
+@pytest.mark.parametrize("most", [0.5, 2.0])
+def test_a_grader_may_return_a_truth_of_numpy(config: Config, most: float) -> None:
+    folder = packages.install(config, packages.default_requirements())
+    grading = replace(task(f"import numpy\nreturn numpy.mean([0.5, 1.5]) < {most}"), packages=folder)
+    assert judge(config, grading).value is (most == 2.0)
 
 
 def test_a_grader_that_does_not_end_is_the_fault_of_the_task(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from functools import partial
 from pathlib import Path
 
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -197,6 +198,16 @@ class TestPlainValues:
         assert plain.plain((1, 2)) == [1, 2]
         assert plain.plain(OrderedDict(a=Color.RED)) == {"a": 1}
         assert plain.plain(weave.Score(0.5)) == 0.5
+
+    def test_scalars_of_numpy_are_numbers(self) -> None:
+        data = numpy.array([1.5, 0.25])
+        assert plain.plain(data.mean() > 0.5) is True
+        assert plain.plain({"error": numpy.float32(0.5), "n": [data.argmax()]}) == {"error": 0.5, "n": [0]}
+        assert plain.plain(data.sum()) == 1.75
+        assert plain.plain(numpy.array(7)) == 7
+        assert plain.plain([numpy.float64("nan"), numpy.str_("a")]) == ["nan", "a"]
+        assert "1.0" in plain.plain(numpy.longdouble(1))
+        assert plain.plain(data) == "array([1.5 , 0.25])"
 
     @pytest.mark.parametrize(
         ("value", "shown"),

@@ -18,7 +18,7 @@ import types
 from typing import Any
 
 from weavegen.box import api, guard, importing
-from weavegen.box.plain import failure, remember_source, show
+from weavegen.box.plain import failure, plain, remember_source, show
 from weavegen.box.user import begin
 
 PR_SET_DUMPABLE = 4
@@ -57,9 +57,9 @@ def verdict(spec: dict[str, Any], callback: str, claims: dict[str, str], seconds
         with clock.limit(seconds):
             namespace = run_bootstrap(spec)
             namespace.update({name: json.loads(text) for name, text in claims.items()})
-            value = api.call(namespace[callback], namespace["self"])
-            if value is not True and value is not False:
-                raise TypeError(f"{callback} returned {show(value, 200)}, not True or False")
+            returned = api.call(namespace[callback], namespace["self"])
+            if (value := plain(returned)) is not True and value is not False:
+                raise TypeError(f"{callback} returned {show(returned, 200)}, not True or False")
         return {"value": value}
     except BaseException as error:  # noqa: BLE001 - even SystemExit is only the task's exception
         clock.stop()

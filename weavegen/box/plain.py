@@ -45,7 +45,10 @@ class _TooMuch(Exception):
 
 
 def plain(value: object) -> Any:
-    """Convert a value to JSON data. Parts that JSON can't hold, and values that are too large, become their repr."""
+    """Convert a value to JSON data. Parts that JSON can't hold, and values that are too large, become their repr.
+
+    Scalars of numpy become numbers, booleans or texts.
+    """
     left = MAX_VALUES
 
     def walk(value: object, depth: int) -> Any:
@@ -67,6 +70,8 @@ def plain(value: object) -> Any:
             return [walk(item, depth + 1) for item in value]
         if isinstance(value, dict) and all(isinstance(key, str) for key in value):
             return {clean(str.__str__(key), 200): walk(item, depth + 1) for key, item in dict.items(value)}
+        if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
+            return walk(value.item(), depth + 1)  # type: ignore[attr-defined]
         return show(value)
 
     try:
