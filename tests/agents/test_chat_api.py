@@ -263,6 +263,16 @@ def test_what_is_not_needed_may_be_wrong(kind: str) -> None:
         client.close()
 
 
+def test_messages_of_one_request_share_its_tokens() -> None:
+    """Else the budget of sampled tokens would never be used up."""
+    choices = [{"index": index, "message": WELL} for index in range(4)]
+    with chatting({"choices": choices, "usage": {"prompt_tokens": 5, "completion_tokens": 10}}) as raw:
+        client = ChatClient(raw.url, "EMPTY")
+        tokens = [reply.tokens or 0 for reply in client.sample("raw", SAID, n=4).continuations]
+        client.close()
+    assert (sorted(tokens), sum(tokens)) == ([2, 2, 3, 3], 10)
+
+
 def test_a_refusal_is_a_message(monkeypatch: pytest.MonkeyPatch, server: Process) -> None:
     client = ChatClient(server.url, "EMPTY")
     real = client._request

@@ -81,7 +81,7 @@ class ChatClient:
     ) -> Sampled:
         """Have the model write `n` messages that go on from `said`. Raises TransientError, ModelError.
 
-        The tokens of a message are those with its reasoning. A server may report only those of several together.
+        The tokens of a message are those with its reasoning; of several, each has an equal share of their sum.
         """
         tools = chat_messages.tools_of(said)
         options: dict[str, Any] = {"model": model, "temperature": temperature, "n": n}
@@ -158,7 +158,7 @@ class ChatClient:
 
     def _replies(self, answers: Sequence[_Answer], n: int) -> Sampled:
         """Read answers with `n` messages each, and count them in the ledger."""
-        replies = []
+        replies: list[Continuation] = []
         prompt: int | None = None
         cached: int | None = None
         for answer in answers:
@@ -168,7 +168,8 @@ class ChatClient:
             prompt, written = number(answer.usage, "prompt_tokens"), number(answer.usage, "completion_tokens")
             cached = number(answer.usage, "prompt_tokens_details", "cached_tokens")
             metering.count(n, prompt, cached, written)
-            replies += [self._reply(choice, written if n == 1 else None) for choice in answer.choices]
+            shares = [None if written is None else (written + place) // n for place in range(n)]
+            replies += map(self._reply, answer.choices, shares)
         return Sampled(continuations=replies, prompt_tokens=prompt, cached_tokens=cached)
 
     def _reply(self, choice: _Choice, tokens: int | None) -> Continuation:
