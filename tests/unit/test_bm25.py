@@ -97,6 +97,12 @@ def test_a_subset_of_texts_scores_as_with_rank_bm25_over_all_texts(query: str, n
         assert ours.tolist() == expected
 
 
+def test_every_word_has_a_weight() -> None:
+    for holding, size in ((1, 1), (1, 2), (2, 2), (2, 4)):
+        assert bm25.idf_weights({"lantern": holding}, size, lambda: -1.0)["lantern"] > 0
+    assert bm25.idf_weights({"lantern": 2, "oil": 1}, 4, lambda: 2.0) == {"lantern": 0.5, "oil": bm25.idf(1, 4)}
+
+
 def test_nothing_to_score() -> None:
     assert bm25.Okapi([], [], 1.0, {"word": 1.0}).get_scores(["word"]).tolist() == []
     assert bm25.average_idf(Counter(), 10) == 0.0

@@ -74,5 +74,13 @@ def test_hits_are_ranked_cut_and_limited() -> None:
     assert [hit.id for hit in rank([*rows, Row(40, "lantern", False, "debug")], typed, STEP)] == [40]
 
 
+def test_a_word_that_most_texts_have_finds_them() -> None:
+    query = parse("lantern")
+    assert query is not None
+    step = Retrieve(query="", before=9, top_k_hits=25, least_score=0.0, limit=3)
+    assert [hit.id for hit in rank([Row(30, "a lantern", False)], query, step)] == [30]
+    assert [hit.id for hit in rank([Row(30, "a lantern", False), Row(31, "a bridge", False)], query, step)] == [30]
+
+
 def test_words_are_split_into_the_parts_of_names() -> None:
     assert words("get_state()['Board'] == 3") == ["get", "state", "board", "3"]

@@ -10,7 +10,8 @@ from weavegen.trace.query import words
 
 K1, B, EPSILON = 1.5, 0.75, 0.25
 """rank-bm25's defaults: saturation of repeated words, weight of the text's length, and the part of the average idf
-that a word gets if more than half of the texts hold it."""
+that a word gets if half of the texts or more hold it."""
+LEAST_WEIGHT = 1e-6
 
 DfHistogram = Counter[int]
 """How many words have a document frequency: document frequency -> words."""
@@ -48,14 +49,15 @@ def average_idf(histogram: DfHistogram, size: int) -> float:
 
 
 def idf_weights(frequencies: Mapping[str, int], size: int, average: Callable[[], float]) -> dict[str, float]:
-    """The weight of each word, from its document frequency among `size` texts, as BM25Okapi computes it.
+    """The positive weight of each word, from its document frequency among `size` texts.
 
-    A negative idf is replaced by EPSILON times the average idf of all words. `average` is called only then.
+    An idf that is not positive is replaced by EPSILON times the average idf of all words. `average` is called only
+    then. So BM25Okapi does, but for two cases that would find nothing: an idf of 0, and an average that is not positive.
     """
     weights = {word: idf(df, size) for word, df in frequencies.items()}
-    if weights and min(weights.values()) < 0:
-        floor = EPSILON * average()
-        weights = {word: weight if weight >= 0 else floor for word, weight in weights.items()}
+    if weights and min(weights.values()) <= 0:
+        floor = max(EPSILON * average(), LEAST_WEIGHT)
+        weights = {word: weight if weight > 0 else floor for word, weight in weights.items()}
     return weights
 
 

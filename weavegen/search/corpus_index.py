@@ -47,9 +47,9 @@ class Scope:
     `trace_id`, or all blocks, and the examples if these are searched. Dropped blocks count until the next reindex.
     The other fields and the query's own filters restrict the hits and not the statistics.
 
-    BM25 needs the average idf of all words if more than half of the texts hold a word of the query. It is taken
-    from the whole index, plus the log of the scope's size over the index's: most words occur in one or two texts,
-    so their idf grows with the log of the size.
+    BM25 needs the average idf of all words if half of the texts or more hold a word of the query. It is taken from
+    the whole index, plus the log of the scope's size over the index's: most words occur in one or two texts, so
+    their idf grows with the log of the size.
     """
 
     job_id: int | None = None
