@@ -341,6 +341,36 @@ def test_a_server_that_writes_one_message_is_asked_for_each(refusal: str | None)
     assert usage.requests == usage.sequences == (7 if refusal is None else 6), "every answer is in the ledger"
 
 
+def test_a_limit_on_tokens_has_the_name_that_the_server_wants() -> None:
+    """OpenAI's newer models refuse `max_tokens`, logprobs, and every temperature but the default."""
+    asked: list[dict[str, object]] = []
+
+    def reply(request: dict[str, Any]) -> bytes:
+        asked.append(request)
+        for name, refusal in {
+            "max_tokens": "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead.",
+            "temperature": "'temperature' does not support 0.5. Only the default (1) value is supported.",
+            "logprobs": "You are not allowed to request logprobs from this model.",
+        }.items():
+            if name in request and (name, request[name]) != ("temperature", 1):
+                return answer({"error": {"message": refusal}}, "400 Bad Request")
+        return answer({"choices": [{"index": index, "message": WELL} for index in range(request.get("n", 1))]})
+
+    with RawServer(reply) as raw:
+        raw.paths = ("/v1/chat/completions",)
+        for judges in (False, True):
+            client = ChatClient(raw.url, "EMPTY")
+            for _ in range(2):
+                if judges:
+                    assert client.yes_no("served", SAID, ["Is it so?"])[0].yes > 0.9
+                else:
+                    client.sample("served", SAID, max_tokens=7, temperature=0.5)
+                    assert asked[-1]["max_completion_tokens"] == 7
+            client.close()
+            assert sum("max_tokens" in request for request in asked) == 1, "the refusal is remembered"
+            asked.clear()
+
+
 def test_a_wrong_key_is_no_fault_of_the_request() -> None:
     with RawServer(lambda _: answer({"error": {"message": "bad key"}}, "401 Unauthorized")) as raw:
         raw.paths = ("/v1/chat/completions",)

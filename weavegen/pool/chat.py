@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 OPTIONAL = ("tools", "seed", "stop", "n", "temperature")
 """Parameters that are left out once the server has refused them. Without `n`, each message is one request."""
+NEW_LIMIT = "max_completion_tokens"
+"""The name of `max_tokens` for a server whose refusal says so, as OpenAI's does for newer models."""
 SAMPLES = 8
 """Answers to a yes/no question where the first token does not tell."""
 ANSWER_TOKENS = 4_096
@@ -67,6 +69,7 @@ class ChatClient:
         self.base_url = base_url
         self._http = Http(api_key, timeout)
         self._refused: set[str] = set()
+        self._limit = "max_tokens"
 
     def sample(
         self,
@@ -122,7 +125,7 @@ class ChatClient:
 
     def _judge(self, model: str, said: Sequence[Said], seed: int) -> YesNo:
         if "logprobs" not in self._refused:
-            exact = {"max_tokens": 1, "temperature": 0.0, "logprobs": True, "top_logprobs": yes_no.TOP_TOKENS}
+            exact = {"max_tokens": 1, "temperature": 1.0, "logprobs": True, "top_logprobs": yes_no.TOP_TOKENS}
             try:
                 answer = self._request({"model": model, "messages": chat_messages.plain(said)} | exact)
                 self._replies([answer], 1)
@@ -151,10 +154,17 @@ class ChatClient:
         self._replies([self._request(body, seconds)], 1)
 
     def _request(self, options: dict[str, Any], seconds: float | None = None) -> _Answer:
+        limit = self._limit
+        body = {limit if name == "max_tokens" else name: value for name, value in options.items()}
         try:
-            return self._http.post(f"{self.base_url}/chat/completions", options, _Answer, seconds)
+            return self._http.post(f"{self.base_url}/chat/completions", body, _Answer, seconds)
         except NotFound as error:
             raise Unfit(f"{error} ({ADDRESS_ADVICE})") from None
+        except ModelError as error:
+            if limit not in body or limit == NEW_LIMIT or NEW_LIMIT not in str(error):
+                raise
+            self._limit = NEW_LIMIT
+            return self._request(options, seconds)
 
     def _replies(self, answers: Sequence[_Answer], n: int) -> Sampled:
         """Read answers with `n` messages each, and count them in the ledger."""
