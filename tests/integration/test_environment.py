@@ -190,6 +190,18 @@ class TestOperations:
         assert error is not None
         assert (error.stage, error.type) == (stage, name)
 
+    @pytest.mark.parametrize("main", ["agent.subagent('main', self.name, 'Do it', {}, 5)", ""])
+    def test_subagents_of_the_bootstrap_file_are_those_of_main(self, start: Start, main: str) -> None:
+        environment = start(
+            f"def act(self):\n    {main}\n    agent.subagent('helper', self.name, 'Help', {{}}, 5)\n"
+            "    agent.subagent('second', 'helper', 'Help', {}, 5)\n"
+            "self.add_action('Begin', act)\n"
+        )
+        executed = act(environment, "return [self.children, 'Help' in agent.view_board()]")
+        assert executed.value == [["helper"], True]
+        parents = {subagent.name: subagent.parent for subagent in executed.subagents}
+        assert parents == {"main": None, "helper": "main", "second": "helper"}
+
     def test_only_new_blocks_are_sent(self, environment: Environment) -> None:
         asked: list[int] = []
         trace = [BlockBrief(i, "action" if i % 2 else "error", f"body {i}" * 20_000) for i in range(20)]

@@ -200,7 +200,11 @@ class Runner:
             main.tools.update(mock.tools)
             main.cache.update(mock.cache)
             main.current_tick = mock.current_tick
+            main.children += [child for child in mock.children if child != "main"]
             vars(main)["planned"] = vars(mock).pop("planned", 0)
+        for subagent in self.tree.agents.values():
+            if subagent.parent == "bootstrap":
+                subagent.parent = None if subagent is main else "main"
         main.end_time = time.time() + main.time_budget * 60
         self.current = main
 
