@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.support import sample_corpus
 from tests.support.worker import Worker, enqueue, scalar
 from weavegen import sql
 from weavegen.cli.app import app
@@ -44,6 +45,20 @@ FORK = (
     " from blocks where trace_id = 1 and index < 6",
 )
 
+EVALUATED = (
+    "insert into evaluations (trace_id, step_id, tick, position, scope, title, value)"
+    " select 1, min(id), 0, 9, 'task', 'Is it so?', 'true' from steps where trace_id = 1 and tick = 0",
+    "insert into grounded_labels (trace_id, step_id, position, question, answer)"
+    " select 1, min(id), 9, 'Is it so?', true from steps where trace_id = 1 and tick = 0",
+)
+ENDED = (
+    "insert into evaluations (trace_id, step_id, tick, position, scope, title, value)"
+    " select 99, s.id, e.tick, e.position, e.scope, e.title, e.value"
+    " from evaluations e join steps s on s.copy_of = e.step_id",
+    "insert into grounded_labels (trace_id, step_id, position, question, answer)"
+    " select 99, s.id, l.position, l.question, l.answer from grounded_labels l join steps s on s.copy_of = l.step_id",
+    "update traces set status = 'ended', finished_at = (select finished_at from traces where id = 1) where id = 99",
+)
 RETRIEVED = (
     "insert into retrievals (trace_id, step_id, query, before, least_score)"
     " select 1, min(id), 'q', 0, 0 from steps where trace_id = 1 and tick in (1, 2) group by tick",
@@ -201,6 +216,29 @@ def test_blocks_copied_into_forks_count_once(written: Database) -> None:
     after = [scalar(written, query) for query in counted]
     # In the tick in which it was forked, nothing is its own yet.
     assert after == before
+
+
+def test_the_documented_questions_count_copies_in_forks_once(written: Database) -> None:
+    asked = {question.number: question.query for question in sample_corpus.questions()}
+
+    def counted() -> list[list[dict[str, Any]]]:
+        answers = [rows(written, asked[number]) for number in (1, 16, 27, 32)]
+        return [
+            [{name: row[name] for name in row.keys() - {"traces", "ended", "ticks"}} for row in sorted(answer, key=str)]
+            for answer in answers
+        ]
+
+    with written.begin() as conn:  # in the first trace's first tick, of which the fork has a copy
+        for statement in EVALUATED:
+            conn.execute(Statement(statement))
+    before = counted()
+    assert all(before)
+    with written.begin() as conn:
+        conn.execute(Statement("alter table traces alter id restart with 99"))
+        for statement in (*FORK, *ENDED):
+            conn.execute(Statement(statement))
+    assert scalar(written, "select count(*) from evaluations where trace_id = 99") == 1
+    assert counted() == before
 
 
 def test_a_refresh_shows_new_rows_and_readers_do_not_wait(written: Database) -> None:
