@@ -190,6 +190,17 @@ class TestOperations:
         assert error is not None
         assert (error.stage, error.type) == (stage, name)
 
+    def test_blocks_may_use_the_names_that_the_first_block_defines(self, environment: Environment) -> None:
+        source = (
+            "def action_use(self: Subagent) -> bool:\n"
+            "    check_schema({'n': 1}, {'n': 'integer'})\n"
+            "    use: Callback | Callable[[Task, Tick], None] = len\n"
+            "    return isinstance(agent, Tree) and isinstance(self.task, Task) and type(self.current_tick) is Tick\n"
+            "self.add_action('Use', action_use)\n"
+        )
+        step = Execute(op="run", type=BlockType.ACTION, source=source)
+        assert environment.execute(next(step_ids), step).value is True
+
     @pytest.mark.parametrize("main", ["agent.subagent('main', self.name, 'Do it', {}, 5)", ""])
     def test_subagents_of_the_bootstrap_file_are_those_of_main(self, start: Start, main: str) -> None:
         environment = start(

@@ -18,6 +18,8 @@ MODULES = ("ast", "asyncio", "functools", "hashlib", "inspect", "logging", "requ
 ON_DEMAND: dict[str, tuple[str, str | None]] = {
     **{name: (name, None) for name in MODULES},
     **{name: ("typing", name) for name in ("Any", "Dict", "List", "Optional")},
+    **{name: (api.__name__, name) for name in ("Callable", "Callback", "Subagent", "Task", "Tick", "Tree")},
+    "check_schema": (api.__name__, "check_schema"),
     "ArgumentParser": ("argparse", "ArgumentParser"),
     "Enum": ("enum", "Enum"),
     "auto": ("enum", "auto"),
@@ -26,8 +28,8 @@ ON_DEMAND: dict[str, tuple[str, str | None]] = {
     "pformat": ("pprint", "pformat"),
     "validate": ("jsonschema", "validate"),
 }
-"""Names that blocks may use without an import, as in weave-agent: module, and its attribute or None. They are imported
-when a block first uses them, because some take a tenth of a second."""
+"""Names that blocks may use without an import, as in weave-agent, and those that api.py defines: module, and its attribute
+or None. They are imported when a block first uses them, because some take a tenth of a second."""
 
 
 def new_tree(args: dict[str, Any]) -> tuple[api.Tree, api.Subagent, dict[str, Any]]:
