@@ -244,6 +244,10 @@ def test_failures_over_http_are_one_line_each(url: str) -> None:
         mcp_http.list_tools("web", McpServer(url=f"http://127.0.0.1:{free_port()}/mcp"), 5.0, 10**6)
 
 
+def test_an_answer_is_kept_although_it_breaks_its_declared_schema(url: str) -> None:
+    assert ask(url, "promises") == {"values": "12 degrees"}
+
+
 def test_a_secret_reaches_the_server_and_does_not_come_back(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_TEST_KEY", "a-long-secret")
     assert ask(url, "headers") == {"values": "${MCP_TEST_KEY}"}

@@ -66,4 +66,14 @@ def now() -> str:
     return str(time.time())
 
 
+@server.tool(structured_output=False)
+def promises() -> str:
+    """Answer with text, although a schema of the output is declared."""
+    return "12 degrees"
+
+
+declared = server._tool_manager.get_tool("promises")
+assert declared is not None
+declared.fn_metadata.output_schema = {"type": "object", "properties": {"degrees": {"type": "integer"}}}
+
 server.run("streamable-http", port=int(sys.argv[1]))

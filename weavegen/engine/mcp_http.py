@@ -42,7 +42,11 @@ def list_tools(name: str, server: McpServer, seconds: float, room: int) -> dict[
 def call(name: str, server: McpServer, tool: str, arguments: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Call a tool: {"values": text}, or {"error": line}, with "unreachable" where nobody listens at its address."""
 
+    async def unchecked(name: str, result: Any) -> None:
+        """Take any answer. The package would list the tools again, and lose an answer that breaks its schema."""
+
     async def question(client: "Client") -> dict[str, Any]:
+        client.session.validate_tool_result = unchecked  # type: ignore[method-assign]
         return (await client.call_tool(tool, arguments)).model_dump(mode="json", by_alias=True)
 
     session = Session(name, server, seconds)
