@@ -28,8 +28,8 @@ ON_DEMAND: dict[str, tuple[str, str | None]] = {
     "pformat": ("pprint", "pformat"),
     "validate": ("jsonschema", "validate"),
 }
-"""Names that blocks may use without an import, as in weave-agent, and those that api.py defines: module, and its attribute
-or None. They are imported when a block first uses them, because some take a tenth of a second."""
+"""Names that blocks may use without an import, as in weave-agent, and those of api.py: module, and attribute or None.
+They are imported when a block first uses them, because some take a tenth of a second."""
 
 
 def new_tree(args: dict[str, Any]) -> tuple[api.Tree, api.Subagent, dict[str, Any]]:
