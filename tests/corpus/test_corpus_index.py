@@ -224,10 +224,11 @@ def test_a_scope_in_the_queue_has_the_mean_idf_of_its_own_words(db: Database) ->
     index_all(db)
     with db.begin() as conn:
         jobs.enqueue(conn, [Order("b.py", "")], name="v", agent="weave", model=None, seed=1, settings={}, version="0")
-    for index, word in enumerate(("wordaa", "wordab", "wordac")):
-        add_block(db, f"always {word}", trace=5, index=index)
+    for index, rare in enumerate(("wordaa wordba wordca", "wordab wordbb wordcb", "wordac wordbc wordcc")):
+        add_block(db, f"always {rare}", trace=5, index=index)
     query = "always wordab"
     assert found(db, query, Scope(job_id=3)) == pytest.approx(exhaustive(db, query, "t.job_id = 3"), rel=1e-9)
+    assert len(found(db, "always", Scope(trace_id=5), least=0.0)) == 3
 
 
 def test_filters_lose_no_hits(db: Database) -> None:

@@ -52,7 +52,7 @@ def idf_weights(frequencies: Mapping[str, int], size: int, average: Callable[[],
     """The positive weight of each word, from its document frequency among `size` texts.
 
     An idf that is not positive is replaced by EPSILON times the average idf of all words. `average` is called only
-    then. So BM25Okapi does, but for two cases that would find nothing: an idf of 0, and an average that is not positive.
+    then. BM25Okapi does so too, but leaves an idf of 0 and a negative average, by which a word would find nothing.
     """
     weights = {word: idf(df, size) for word, df in frequencies.items()}
     if weights and min(weights.values()) <= 0:
