@@ -331,6 +331,17 @@ def test_a_dropped_block_is_not_a_hit(db: Database) -> None:
     assert found(db, "zeppelin") == exhaustive(db, "zeppelin")
 
 
+def test_dropped_blocks_do_not_take_the_places_of_others(db: Database) -> None:
+    kept = add_block(db, "zeppelin " + "over the bridge " * 20, trace=2)
+    for index in range(120):
+        add_block(db, "zeppelin", index=index)
+    write(db, 200, 240)
+    index_all(db)
+    with db.begin() as conn:
+        blocks.drop_from(conn, 1, 0)
+    assert found(db, "zeppelin", most=3).keys() == {kept}
+
+
 def test_queries_see_the_same_while_segments_are_built_and_merged(db: Database) -> None:
     write(db, 0, 260)
     query = "wordaa wordbb wordhr wordcc"

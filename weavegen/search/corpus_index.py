@@ -88,9 +88,14 @@ def search(conn: Connection, query: Query, scope: Scope, *, least_score: float, 
     """The best `top_k` hits in a scope, best first, none below `least_score`. A hit holds one of the words."""
     corpus = Corpus(conn, query)
     segments = corpus.segments(scope)
-    matches = index.search(segments, query, corpus.idf_weights(segments), least_score=least_score, top_k=top_k)
-    corpus.read_columns([match.segment for match in matches if match.segment.id is not None], ["ids"])
-    return existing(conn, hits_of(matches))[:top_k]
+    weights, wanted = corpus.idf_weights(segments), top_k
+    while True:
+        matches = index.search(segments, query, weights, least_score=least_score, top_k=wanted)
+        corpus.read_columns([match.segment for match in matches if match.segment.id is not None], ["ids"])
+        hits = existing(conn, hits_of(matches))
+        if len(hits) >= top_k or len(matches) < wanted:
+            return hits[:top_k]
+        wanted *= 4  # dropped blocks took the places of others
 
 
 def existing(conn: Connection, hits: Sequence[Hit], *, lock: bool = False) -> list[Hit]:
