@@ -22,6 +22,8 @@ STEP = Retrieve(query="", before=9, top_k_hits=25, least_score=0.5, limit=3)
         ("+Lantern, -import; bridge", Query(plain=("bridge",), wanted=("lantern",), unwanted=("import",))),
         ("type:'orientation'  +tick_action", Query(wanted=("tick", "action"), type=BlockType.ORIENTATION)),
         ('type:action "the bridge" -"no way"', Query(("the", "bridge"), (), ("no", "way"), BlockType.ACTION)),
+        ("lantern - bridge, oil -- lamp + wick", Query(plain=("lantern", "bridge", "oil", "lamp", "wick"))),
+        ("a +-b 'c' +'d' -\"e f\"", Query(plain=("a", "c"), wanted=("d",), unwanted=("b", "e", "f"))),
         ("get_state _private can't x/y", Query(plain=("get", "state", "private", "can", "t", "x", "y"))),
     ],
 )
@@ -30,7 +32,7 @@ def test_queries(text: str, query: Query) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "   ", "(lantern", "-import", "type:'action'", "type:poem +rhyme", "+", '"', "a = b"]
+    "text", ["", "   ", "(lantern", "-import", "type:'action'", "type:poem +rhyme", "+", "- +", '"', "a = b"]
 )
 def test_texts_that_are_not_queries(text: str) -> None:
     assert parse(text) is None
