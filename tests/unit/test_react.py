@@ -4,6 +4,7 @@ import json
 import sys
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.support.talk import Talk, reply
@@ -83,6 +84,26 @@ def test_a_setting_limits_the_steps() -> None:
     talk = Talk("react", {"task": "List."}, world(LIST), steps=3)
     assert talk.run().returned["error"] == "Reached maximum steps (3)"
     assert sum(isinstance(step, Sample) for step in talk.steps) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "finish", "success"),
+    [
+        ("<think>I would have to look.", "length", False),
+        ("There are 12 files, and", "length", False),
+        ("", "content_filter", False),
+        ("I can't help with that.", "refusal", False),
+        ("<think>Nothing.</think>", "stop", False),
+        ("There are 12 files.", "stop", True),
+    ],
+)
+def test_a_message_that_is_empty_or_cut_off_is_no_final_answer(text: str, finish: str, success: bool) -> None:
+    for task in ({"task": "List."}, "self.add_action('a', b)"):
+        usual = world("")
+        candidate = msgspec.structs.replace(reply(text), finish_reason=finish)
+        talk = Talk("react", task, lambda step, u=usual, c=candidate: [c] if isinstance(step, Sample) else u(step))
+        returned = talk.run().returned
+        assert (returned["success"], returned["error"]) == (success, None if success else f"No final answer ({finish})")
 
 
 def test_a_single_turn_runs_its_calls_and_ends() -> None:

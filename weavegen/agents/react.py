@@ -27,6 +27,8 @@ from weavegen.trace.blocks import BlockType
 
 MAX_MESSAGES = 50
 """Default of the setting `steps`: messages that the model writes."""
+NO_ANSWER = ("length", "content_filter", "refusal")
+"""Finish reasons of a message without calls that is no final answer: it was cut off, or the model refuses."""
 
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -139,13 +141,17 @@ def step(t: Tick) -> Part[Ended]:
     passed = all(evaluated.error is None and evaluated.value is True for evaluated in counted)
     known = not passed or len(counted) == len(evaluations)
     values = {evaluated.title: evaluated.value for evaluated in evaluations}
+    problem = f"Reached maximum steps ({limit})" if unfinished else None
+    finish = message.candidate.finish_reason
+    if not message.calls and (not message.answer or finish in NO_ANSWER):
+        problem = f"No final answer ({finish})"
     return dialogue.end_trace(
         Result(
-            success=passed and not unfinished if known or unfinished else None,
+            success=passed and problem is None if known or problem is not None else None,
             final_response="" if unfinished else message.answer,
             steps=t.number,
             total_tokens=message.tokens,
-            error=f"Reached maximum steps ({limit})" if unfinished else None,
+            error=problem,
             metadata={"evaluations": values} if values else {},
         )
     )
