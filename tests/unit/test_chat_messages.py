@@ -30,6 +30,8 @@ def test_calls_and_answers_are_the_apis_own() -> None:
     assert asks["content"] == "<think>Look.</think>"
     assert call["function"]["name"] == "terminal"
     assert json.loads(call["function"]["arguments"]) == {"command": "ls | wc -l"}
+    said[2] = (BlockType.ASSISTANT, said[2][1].replace('"arguments"', '"parameters"'))
+    assert with_calls(said)[2]["tool_calls"] == [call]
     assert answers == {"role": "tool", "tool_call_id": call["id"], "content": '{"success": true, "output": "12"}'}
 
 

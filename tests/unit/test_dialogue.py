@@ -39,6 +39,11 @@ def test_a_line_break_inside_a_json_string_is_accepted() -> None:
     assert call == Call("python", {"code": "a = 1\nb = 2"})
 
 
+def test_arguments_may_have_the_name_that_llama_gives_them() -> None:
+    assert calls_in(GOOD.replace('"arguments"', '"parameters"'), BOX_TOOLS) == calls_in(GOOD, BOX_TOOLS)
+    assert calls_in('<tool_call>{"name": "terminal", "parameters": "ls"}</tool_call>', BOX_TOOLS)[0].error is not None
+
+
 def test_calls_inside_thoughts_are_ignored() -> None:
     assert calls_in(f"<think>I could write {GOOD}.</think>No.", BOX_TOOLS) == []
     assert calls_in(f"<think>It never ends {GOOD}", BOX_TOOLS) == []
@@ -178,6 +183,30 @@ def test_python_returns_printed_output_and_the_last_value() -> None:
     failed = calls.call("python", {"code": "print('so far')\n1 / 0"})
     assert failed == {"success": False, "error": "so far\nZeroDivisionError: division by zero (line 2)"}
     assert "SyntaxError" in calls.call("python", {"code": "b ="})["error"]
+
+
+def test_python_returns_what_children_print_in_its_order() -> None:
+    code = "import subprocess\nprint('a')\nsubprocess.run('echo b; echo c >&2', shell=True)\nprint('\\ud800')\n"
+    done = calls.call("python", {"code": code})
+    assert done == {"success": True, "output": "a\nb\nc\n\\ud800\n"}
+    assert calls.call("python", {"code": "import sys\nsys.stdout.close()"}) == {"success": True, "output": ""}
+
+
+@pytest.mark.parametrize(
+    ("code", "ended"), [("0", ""), ("", ""), ("3", "\n(exit code 3)"), ("'no'", "\n(exit code no)")]
+)
+def test_python_that_exits_returns_what_it_printed(code: str, ended: str) -> None:
+    done = calls.call("python", {"code": f"import sys\nprint('a')\nsys.exit({code})\nprint('b')"})
+    assert done == {"success": True, "output": f"a\n{ended}"}
+
+
+def test_python_keeps_beginning_and_end_of_what_is_printed() -> None:
+    done = calls.call(
+        "python", {"code": "import os\nprint('begun')\nfor _ in range(99): os.write(1, b'x' * 10_000)\n1"}
+    )
+    assert done["output"].startswith("begun\nxxx")
+    assert done["output"].endswith("xxx1\n")
+    assert len(done["output"]) <= calls.MAX_OUTPUT_CHARS + 100
 
 
 def test_terminal_returns_output_and_exit_code() -> None:

@@ -145,7 +145,7 @@ def _call(text: str, closed: bool, tools: dict[str, Tool]) -> Call:
         return Call("", error=f"the call is not valid JSON ({error}): write {CALL_EXAMPLE}")
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         return Call("", error=f"the call has no name: write {CALL_EXAMPLE}")
-    name, arguments = value["name"], value.get("arguments", {})
+    name, arguments = value["name"], value.get("arguments", value.get("parameters", {}))  # the latter is Llama's name
     if name not in tools:
         return Call(name[:200], error=f"there is no tool {name[:200]!r}: choose one of {', '.join(tools)}")
     if not isinstance(arguments, dict):

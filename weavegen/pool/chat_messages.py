@@ -82,7 +82,7 @@ def _calls(text: str, number: int) -> list[Message]:
             return []
         if not isinstance(call, dict) or not isinstance(call.get("name"), str):
             return []
-        arguments = json.dumps(call.get("arguments", {}), ensure_ascii=False)
+        arguments = json.dumps(call.get("arguments", call.get("parameters", {})), ensure_ascii=False)
         function = {"name": call["name"], "arguments": arguments}
         # Mistral's templates want ids of nine letters and digits.
         calls.append({"id": f"{number:05d}{position:04d}", "type": "function", "function": function})
