@@ -1,9 +1,10 @@
 """Commands that refuse their arguments before they ask any service: one line, exit code 2, and nothing is changed."""
 
 import os
+import shutil
 from pathlib import Path
 
-from tests.support import command
+from tests.support import TICTACTOE, command
 
 
 def refusal(folder: Path, *arguments: str | Path, **environ: str) -> str:
@@ -22,3 +23,9 @@ def test_a_backup_replaces_only_files(tmp_path: Path) -> None:
         assert "can't be a file" in refusal(tmp_path, "backup", name)
     assert (tmp_path / "pipe").is_fifo()
     assert (tmp_path / "link").is_symlink()
+
+
+def test_a_pattern_that_matches_several_files_can_not_be_checked(tmp_path: Path) -> None:
+    for name in ("one.py", "two.py"):
+        shutil.copy(TICTACTOE, tmp_path / name)
+    assert refusal(tmp_path, "check", "*.py").endswith("*.py names 2 files: give one of them")

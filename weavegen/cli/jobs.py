@@ -278,7 +278,9 @@ def check(
     from weavegen.sandbox.environment import dry_run
     from weavegen.sandbox.packages import on_this_host
 
-    [order] = enqueueing.orders([file], 1, pairs(param))
+    order, *others = enqueueing.orders([file], 1, pairs(param))
+    if others:
+        raise UsageError(f"{file} names {len(others) + 1} files: give one of them")
     enqueueing.compile_bootstrap(order)
     ops: tuple[Op, ...] = ("bootstrap", "evaluate", "begin")
     config = configuration.load()
