@@ -4,6 +4,8 @@ import os
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.support import TICTACTOE, command
 
 
@@ -29,3 +31,18 @@ def test_a_pattern_that_matches_several_files_can_not_be_checked(tmp_path: Path)
     for name in ("one.py", "two.py"):
         shutil.copy(TICTACTOE, tmp_path / name)
     assert refusal(tmp_path, "check", "*.py").endswith("*.py names 2 files: give one of them")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (["rescore", "--stop", "ran", "--dry-run"], "for a new campaign"),
+        (["rescore", "--retry", "ran", "--limit", "3"], "for a new campaign"),
+        (["rescore", "--list", "--dry-run"], "for a new campaign"),
+        (["doctor", "--only", "fork"], "give --sandbox"),
+        (["enqueue", "one.py", "--image", "base=rootfs"], "give --harbor"),
+        (["enqueue", "one.py", "--timeout-multiplier", "2"], "give --harbor"),
+    ],
+)
+def test_options_that_would_be_ignored(tmp_path: Path, arguments: list[str], advice: str) -> None:
+    assert advice in refusal(tmp_path, *arguments)

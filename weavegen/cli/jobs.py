@@ -142,6 +142,8 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
         raise UsageError("give bootstrap files, --task, --harbor, or --from with a jobs file: exactly one of them")
     if (job.param and not job.files) or (job.from_ and job.n != 1):
         raise UsageError("--param is only for bootstrap files, and a jobs file has its own n: leave it out")
+    if (job.image or job.timeout_multiplier != 1.0) and not job.harbor:
+        raise UsageError("--image and --timeout-multiplier are for Harbor tasks: give --harbor, or leave them out")
     if job.from_:
         orders = enqueueing.rows(job.from_)
     elif job.harbor:

@@ -31,7 +31,6 @@ POLL_SECONDS = 0.5
 LINE_SECONDS = 10.0
 """Time between lines about a campaign, if there is no terminal."""
 
-
 Over = Literal["blocks", "candidates"]
 VIEWS: dict[Over, tuple[str, str]] = {
     "blocks": ("corpus", "block_id"),
@@ -78,6 +77,8 @@ def rescore(
     new = options.rubric is not None or options.where is not None
     if [new, list_, *(change is not None for change in (stop, resume, retry))].count(True) != 1:
         raise UsageError("give --rubric with --where, or one of --list, --stop, --resume, --retry")
+    if not new and (dry_run or options != CampaignOptions()):
+        raise UsageError("--dry-run, --name, --over, --limit and --model are for a new campaign: leave them out")
     if list_:
         with reading() as conn:
             rows = campaigns.rows(conn)
@@ -105,8 +106,7 @@ def create(options: CampaignOptions, *, workers: bool, dry_run: bool) -> tuple[s
     from weavegen.engine import enqueueing
 
     rubric, over = required(options.rubric, "give --rubric: the file with the questions"), options.over
-    example = "such as \"type = 'action'\"; 'true' for all"
-    where = required(options.where, f"give --where: which blocks to ask about, {example}")
+    where = required(options.where, "give --where: which blocks to ask about, such as \"type = 'action'\"; true for all")
     questions = parse(enqueueing.read(rubric), str(rubric))
     campaign = one_line(options.name if options.name is not None else rubric.stem)
     if not 0 < len(campaign) <= MAX_NAME_CHARS or campaign.startswith("-"):
@@ -194,8 +194,7 @@ def calibrate(
         questions = [figures(question, truth, of_question) for (question, truth), of_question in pairs.items()]
         fits, refused = fit_all(pairs) if fit_name is not None else ([], [])
         if fit_name is not None:
-            name = one_line(fit_name)
-            rows = [vars(fit) for fit in fits]
+            name, rows = one_line(fit_name), [vars(fit) for fit in fits]
             campaigns.save_correction(conn, name, rows, campaign=campaign, condition=where, version=__version__)
 
     def shown() -> Iterator[RenderableType]:

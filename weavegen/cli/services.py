@@ -181,6 +181,8 @@ def doctor(
 
     if sandbox:
         return attack(only, json)
+    if only:
+        raise UsageError("--only is for attacks on the sandbox: give --sandbox, too")
     checks = parts.examine(configuration.load())
     lines = [
         Text.assemble(
@@ -195,7 +197,6 @@ def doctor(
 def attack(only: str, json: bool) -> Result:
     """Run the attacks whose name matches `only`, and print each result as it comes."""
     check = from_source_tree("tests.security.attacks.selfcheck").check
-
     findings = []
     for finding in check(configuration.load(), only):
         findings.append(finding)
