@@ -46,3 +46,8 @@ def test_a_pattern_that_matches_several_files_can_not_be_checked(tmp_path: Path)
 )
 def test_options_that_would_be_ignored(tmp_path: Path, arguments: list[str], advice: str) -> None:
     assert advice in refusal(tmp_path, *arguments)
+
+
+def test_options_with_an_open_quotation_mark(tmp_path: Path) -> None:
+    given = ("up", "--vllm", "some/model", "--vllm-options", "--x '/y")
+    assert "--vllm-options can't be read" in refusal(tmp_path, *given)

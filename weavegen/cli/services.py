@@ -93,6 +93,10 @@ def up(
     config = with_model(model)
     if vllm is not None and config.model_url is not None:
         raise UsageError("OPENAI_BASE_URL names the model servers: unset it, or set it to nothing, to start vLLM")
+    try:
+        further = None if vllm is None else shlex.split(vllm_options)
+    except ValueError as error:
+        raise UsageError(f"--vllm-options can't be read ({error}): give them as on vLLM's command line") from None
     provider(config.sandbox).require()
     if sim_options and config.model != model_server.SIM:
         raise UsageError("--sim-options is for the simulation: give --model sim, too")
@@ -105,7 +109,7 @@ def up(
         vllm_options={
             "parallel": tensor_parallel,
             "gpus": None if gpus is None else [gpu for gpu in gpus.split(",") if gpu.strip()],
-            "options": None if vllm is None else shlex.split(vllm_options),
+            "options": further,
             "tell": lambda line: display.console(stderr=True).print(line, markup=False),
         },
     )
