@@ -22,17 +22,30 @@ def database_url() -> str:
 
 
 def migrate(connection: Connection) -> None:
+    """Migrate the tables, commit, and then make the views.
+
+    To fill the materialised views takes minutes, in which workers could not use the tables that were changed. If this
+    process ends between the two, the next migration makes the views.
+    """
     context.configure(connection=connection)
     with context.begin_transaction():
-        connection.execute(text("SELECT pg_advisory_xact_lock(:turn)"), {"turn": TURN})
-        connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))
-        connection.execute(text(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'"))
+        wait_for_turn(connection)
         if not at_head() or leaving():
             views.drop(below(connection))  # views read tables that may change
         context.run_migrations()
         if at_head():
             tables.comment(below(connection))
+    with context.begin_transaction():
+        wait_for_turn(connection)
+        if at_head():
             views.install(below(connection))
+
+
+def wait_for_turn(connection: Connection) -> None:
+    """Wait until no other process migrates, and set the transaction's time limits."""
+    connection.execute(text("SELECT pg_advisory_xact_lock(:turn)"), {"turn": TURN})
+    connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))
+    connection.execute(text(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'"))
 
 
 def below(connection: Connection) -> database.Connection:
