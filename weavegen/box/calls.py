@@ -5,22 +5,23 @@ The model reads the signatures and docstrings of FUNCTIONS: agents/dialogue.py t
 
 import ast
 import contextlib
-import io
 import os
 import select
 import signal
 import subprocess
+import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
 from typing import Any
 
-from weavegen.box import mcp
+from weavegen.box import guard, mcp
 
 MAX_OUTPUT_CHARS = 16_000
 """Maximum length of a function's result. The middle of a longer text is cut out."""
 MAX_PRINTED = 4 * MAX_OUTPUT_CHARS
-"""Bytes that are kept of the beginning and of the end of what a command prints."""
+"""Bytes that are kept of the beginning and of the end of what a command or Python code prints."""
 namespace: dict[str, Any] = {}
 """The namespace in which `python` executes code. The runner replaces it by the namespace of the trace's blocks."""
 
@@ -62,19 +63,26 @@ def python(code: str) -> str:
     """
     tree = ast.parse(code, "<python>")
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    printed = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            exec(compile(tree, "<python>", "exec"), namespace)
-            if isinstance(last, ast.Expr):
-                value = eval(compile(ast.Expression(last.value), "<python>", "eval"), namespace)
-                if value is not None:
-                    printed.write(f"{value!r}\n")
-    except Exception as error:  # noqa: BLE001 - the code's error is what the model must read
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<python>"]
-        where = f" (line {frames[-1].lineno})" if frames else ""
-        raise RuntimeError(f"{printed.getvalue()}{type(error).__name__}: {error}{where}") from None
-    return printed.getvalue()
+    failed, ended = "", ""
+    with tempfile.TemporaryFile() as file:
+        with guard.writing_to(file.fileno()):
+            try:
+                exec(compile(tree, "<python>", "exec"), namespace)
+                if isinstance(last, ast.Expr):
+                    value = eval(compile(ast.Expression(last.value), "<python>", "eval"), namespace)
+                    if value is not None:
+                        sys.stdout.write(f"{value!r}\n")
+            except SystemExit as error:
+                ended = f"\n(exit code {error.code})" if error.code else ""
+            except Exception as error:  # noqa: BLE001 - the code's error is what the model must read
+                frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<python>"]
+                where = f" (line {frames[-1].lineno})" if frames else ""
+                failed = f"{type(error).__name__}: {error}{where}"
+        rest = max(os.fstat(file.fileno()).st_size - MAX_PRINTED, MAX_PRINTED)
+        data = os.pread(file.fileno(), MAX_PRINTED, 0) + os.pread(file.fileno(), MAX_PRINTED, rest)
+    if failed:
+        raise RuntimeError(data.decode(errors="replace") + failed)
+    return data.decode(errors="replace") + ended
 
 
 def read_file(path: str, first_line: int = 1, lines: int = 400) -> str:

@@ -83,6 +83,22 @@ def flush() -> None:
             file.flush()
 
 
+@contextmanager
+def writing_to(descriptor: int) -> Iterator[None]:
+    """Let stdout and stderr of this process and its children write to a descriptor in the body."""
+    flush()
+    kept, files = (os.dup(1), os.dup(2)), (sys.stdout, sys.stderr)
+    redirect(descriptor)
+    try:
+        yield
+    finally:
+        flush()
+        for number, copy in enumerate(kept, 1):
+            os.dup2(copy, number)
+            os.close(copy)
+        sys.stdout, sys.stderr = files
+
+
 class OutputCapture:
     """Captures stdout and stderr of this process and its children. Text over MAX_OUTPUT_CHARS is dropped."""
 
