@@ -106,7 +106,7 @@ def create(options: CampaignOptions, *, workers: bool, dry_run: bool) -> tuple[s
     from weavegen.engine import enqueueing
 
     rubric, over = required(options.rubric, "give --rubric: the file with the questions"), options.over
-    where = required(options.where, "give --where: which blocks to ask about, such as \"type = 'action'\"; true for all")
+    where = required(options.where, "give --where: the blocks to ask about, such as \"type = 'action'\"; true for all")
     questions = parse(enqueueing.read(rubric), str(rubric))
     campaign = one_line(options.name if options.name is not None else rubric.stem)
     if not 0 < len(campaign) <= MAX_NAME_CHARS or campaign.startswith("-"):
