@@ -46,6 +46,11 @@ def test_durations(seconds: float, text: str) -> None:
     assert texts.duration(seconds) == text
 
 
+def test_words_between_colons_are_no_pictures(capsys: pytest.CaptureFixture[str]) -> None:
+    display.console().print("half = cells[:end:2]", markup=False)
+    assert capsys.readouterr().out == "half = cells[:end:2]\n"
+
+
 def test_narrow_windows_hide_columns_one_by_one() -> None:
     tables = {width: drawn(display.traces_table([TRACE], width), width) for width in (100, 50, 40, 24)}
     heads = {width: lines[0].split() for width, lines in tables.items()}

@@ -243,7 +243,7 @@ def writing() -> Iterator[Connection]:
 def progress_bar(description: str) -> Iterator[Callable[..., None]]:
     """A bar on standard error, if that is a terminal. Yields a function of done, total and a description."""
     console = display.console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(harmless(description), total=None)
         try:

@@ -50,7 +50,8 @@ def console(*, stderr: bool = False) -> Console:
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
     # Environment variables about colours must not make rich redraw in a pipe.
     animated = terminal and os.environ.get("TERM", "") not in ("dumb", "unknown")
-    return HarmlessConsole(stderr=stderr, highlight=False, width=None if terminal else 200, force_interactive=animated)
+    width = None if terminal else 200
+    return HarmlessConsole(stderr=stderr, highlight=False, emoji=False, width=width, force_interactive=animated)
 
 
 def write(text: str) -> None:

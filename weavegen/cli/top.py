@@ -235,10 +235,7 @@ jobs_table = partial(
         "left": lambda job: UNKNOWN if job["seconds_left"] is None else duration(job["seconds_left"]),
     },
     short=("name", "agent", "user", "state"),
-    dropped=(
-        *("cancelled", "user", "agent", "state", "queued"),
-        *("ended", "failed", "blocks/min", "name", "tokens/s"),
-    ),
+    dropped=("cancelled", "user", "agent", "state", "queued", "ended", "failed", "blocks/min", "name", "tokens/s"),
 )
 """One line per open job, of `Fleet.values`."""
 
