@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from weavegen.agents.dialogue import BOX_TOOLS, calls_in, tools_text
 from weavegen.kernel import prompts
 from weavegen.pool.chat_messages import Said, plain, text_of, tools_of, with_calls
@@ -21,6 +23,12 @@ def test_the_tools_are_those_of_the_system_prompt() -> None:
     assert [tool["function"]["name"] for tool in tools_of([SYSTEM, USER])] == [tool.name for tool in BOX_TOOLS]
     assert tools_of([USER]) == []
     assert tools_of([(BlockType.SYSTEM, "<tools>\nnot JSON\n</tools>")]) == []
+
+
+@pytest.mark.parametrize("name", ["react", "research_general", "research_literature", "toolsmith_execute"])
+def test_every_prompt_with_tools_has_them_in_their_tags(name: str) -> None:
+    text = prompts.text(name).replace("{tools}", tools_text(BOX_TOOLS))
+    assert len(tools_of([(BlockType.SYSTEM, text)])) == len(BOX_TOOLS)
 
 
 def test_calls_and_answers_are_the_apis_own() -> None:
