@@ -72,6 +72,8 @@ def _source(lines: list[bytes], node: ast.stmt) -> str:
     first, start = node.lineno - 1, node.col_offset
     if decorators := getattr(node, "decorator_list", None):
         first, start = decorators[0].lineno - 1, 0
+        while not lines[first].lstrip().startswith(b"@"):  # it may stand some lines before its expression
+            first -= 1
     segment = lines[first : node.end_lineno]
     segment[-1] = segment[-1][: node.end_col_offset]
     segment[0] = segment[0][start:]
