@@ -28,8 +28,8 @@ UNFINISHED = re.compile(r"incomplete input|unterminated (?:triple-quoted f|f-str
 """The errors of a text that ends too early. Since Python 3.12 f-strings have their own, with the number of the line."""
 WORDS = (*keyword.kwlist, *keyword.softkwlist)
 STRING_PREFIXES = frozenset({"r", "u", "b", "f", "br", "rb", "fr", "rf"})
-GROWTH = ("=", ">", "*", ".", "..", "0")
-"""Characters that complete a token such as `!`, `-`, `..` or `1e-`."""
+GROWTH = ("=", ">", "*", ".", "..", "0", "j", "0j")
+"""Characters that complete a token such as `!`, `-`, `..` or `1e-`. A pattern `1 - 2` must become `1 - 2j`."""
 
 COMPOUND = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match)
 """Statements that another clause may extend."""
@@ -94,7 +94,7 @@ def _completions(text: str) -> list[str]:
     completed = [text + word[len(part) :] for word in WORDS if word.startswith(part) and word != part]
     if part.lower() in STRING_PREFIXES:
         completed.append(text + '""')
-    return [*completed, text + "0", *quoted]  # 0x, 1e
+    return [*completed, text + "0", text + "0j", *quoted]  # 0x, 1e
 
 
 def _may_have_shape(type: BlockType, text: str) -> bool:
