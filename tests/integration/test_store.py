@@ -6,10 +6,11 @@ import threading
 import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.support.waiting import until
-from tests.support.worker import Worker, enqueue, scalar
+from tests.support.worker import SOURCE, Worker, enqueue, scalar
 from tests.support.world import GOOD, World
 from weavegen import sql
 from weavegen.agents import Agent
@@ -17,6 +18,7 @@ from weavegen.database import Database, Statement
 from weavegen.errors import StepLost, UsageError
 from weavegen.evaluator.rubrics import WILL_RUN
 from weavegen.kernel import prompts
+from weavegen.kernel.harbor import HarborStep, HarborTask, Phase
 from weavegen.kernel.replay import Entry
 from weavegen.kernel.steps import (
     Candidate,
@@ -30,7 +32,8 @@ from weavegen.kernel.steps import (
     SubagentState,
     YesNo,
 )
-from weavegen.store import blocks, reports, steps, traces, workers
+from weavegen.store import blocks, jobs, reports, steps, traces, workers
+from weavegen.store.jobs import Order
 from weavegen.store.states import StepStatus
 from weavegen.store.steps import Claimed
 from weavegen.trace.blocks import SUCCESSORS, BlockType
@@ -195,6 +198,57 @@ def test_a_step_that_fails_ends_its_trace_with_the_reason(db: Database) -> None:
     with db.connect() as conn:
         [row] = reports.traces(conn, job)
     assert (row.status, row.because) == ("failed", "environment: it died")
+
+
+HARBOR_TASK = HarborTask(name="sort-it", steps=(HarborStep("Sort it.", *[Phase(36_000.0)] * 3),))
+
+
+class Verified(World):
+    """Every verification gives a reward of 1. Every subagent but main has returned something."""
+
+    def _execute(self, step: Execute, rng: random.Random) -> Executed:
+        if step.op == "verify":
+            return Executed(evaluations=(Evaluated(title="reward", scope="task", value=1.0),))
+        done = super()._execute(step, rng)
+        main, *others = done.subagents
+        completed = (msgspec.structs.replace(one, completed=True, returned={"n": 3}) for one in others)
+        return msgspec.structs.replace(done, subagents=(msgspec.structs.replace(main, completed=False), *completed))
+
+
+def enqueue_one(db: Database, agent: str, source: str, *, harbor: bool, **settings: Any) -> None:
+    order = Order("a", source, harbor=(HARBOR_TASK, b"") if harbor else None)
+    with db.begin() as conn:
+        options = {"name": "test", "model": None, "seed": 1, "settings": settings, "version": "0"}
+        jobs.enqueue(conn, [order], agent=agent, **options)
+
+
+@pytest.mark.parametrize("harbor", [False, True])
+def test_a_budget_that_a_subagent_spends_ends_the_trace(db: Database, harbor: bool) -> None:
+    """The trace returns nothing of the subagent's. One of a Harbor task is verified first."""
+    enqueue_one(db, "weave", SOURCE, harbor=harbor, ticks=1)
+    worker = Worker(db)
+    worker.world = Verified(1, 1.0, calls=1.0)
+    worker.run(worker.engine.start_queued())
+    assert scalar(db, "select status || ' ' || ended_because from traces") == "ended ticks"
+    assert scalar(db, "select count(*) from ticks where subagent = 'main.1.1'") == 1
+    assert scalar(db, "select count(*) from steps where status in ('ready', 'running')") == 0
+    returned = scalar(db, "select returned from traces")
+    assert returned is None if not harbor else (returned["reward"], returned["returned"]) == (1.0, None)
+    last = scalar(db, "select subagent || coalesce(caller::text, '') from ticks order by number desc limit 1")
+    assert last == ("main" if harbor else "main.1.1" + scalar(db, "select max(caller)::text from ticks"))
+
+
+def test_a_conversation_that_fills_the_context_is_verified_and_fails(db: Database) -> None:
+    enqueue_one(db, "react", '{"task": "Sort it."}', harbor=True)
+    worker = Worker(db)
+    worker.world = Verified(1)
+    [message] = worker.engine.start_queued()
+    held = worker.claim(message.step_id)
+    assert held is not None
+    worker.run(worker.engine.finish(held, StepStatus.FAILED, failure_kind="model", failure="no room").messages)
+    assert scalar(db, "select concat_ws(': ', status, failure_kind, failure) from traces") == "failed: model: no room"
+    returned = scalar(db, "select returned from traces")
+    assert (returned["reward"], returned["error"]) == (1.0, "Generation error: no room")
 
 
 def run_until(worker: Worker, query: str) -> list[steps.Message]:

@@ -33,12 +33,14 @@ class Verification(msgspec.Struct, frozen=True):
     """The state of the tick that verifies a step, after the last tick of the agent."""
 
     because: str
-    """The budget that was spent, or `returned`."""
+    """The budget that was spent, `returned`, or the kind of the failure that ended the agent's work."""
     returned: Any
     """What the agent returned."""
     step: int
     rewards: tuple[dict[str, float], ...]
     """Rewards of the previous steps."""
+    failure: str | None = None
+    """The failure that ended the agent's work; None: it did not fail."""
 
 
 def nop(t: Tick) -> Program:
@@ -69,10 +71,10 @@ def step_of(state: Any) -> int:
     return int(state.get("step", 0)) if isinstance(state, dict) else 0
 
 
-def verification(start_state: Any, because: str, ended: Ended) -> dict[str, Any]:
-    """The state of the tick that verifies the step at which the agent has ended, or spent its budget."""
+def verification(start_state: Any, because: str, returned: Any, failure: str | None) -> dict[str, Any]:
+    """The state of the tick that verifies the step at which the agent has ended or failed, or spent its budget."""
     earlier = tuple(start_state.get("rewards", ())) if isinstance(start_state, dict) else ()
-    state = Verification(because, ended.returned, step_of(start_state), earlier)
+    state = Verification(because, returned, step_of(start_state), earlier, failure)
     return {"verification": msgspec.to_builtins(state)}
 
 
@@ -99,7 +101,8 @@ def verify(t: Tick, task: HarborTask, state: Verification) -> Part[Ended]:
     success = all(value >= 1 for value in total.values()) if known and total else None
     found = {"reward": main_reward(total) if known and total else None, "rewards": total, "success": success}
     errors = {one.title: one.error.message for one in checked.evaluations if one.error is not None}
-    return Ended(done=True, returned=returned | found | {"evaluations": errors})
+    failed = None if state.failure is None else state.because
+    return Ended(done=True, returned=returned | found | {"evaluations": errors}, failed=failed, reason=state.failure)
 
 
 def rewards_of(evaluations: Sequence[Evaluated]) -> dict[str, float]:

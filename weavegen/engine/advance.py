@@ -272,31 +272,35 @@ class Engine:
 
     def _follow_tick(self, conn: Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn", ended: Ended) -> None:
         """After a tick: open the next one, return to the calling tick, or end the trace."""
-        if ended.failed is not None:
-            self._fail(conn, trace, ended.failed, ended.reason or "", returned=ended.returned)
+        start, caller = replace(tick.start, deadline=tick.start.deadline + turn.extra_seconds(tick)), tick.caller
+        returned = ended.returned if caller is None else None  # its caller has what a subagent returns
+        verified = harbor.verification_of(start.state)
+        unverified = turn.spec.harbor_task is not None and verified is None
+        if ended.failed is not None and not (unverified and returned is not None):
+            self._fail(conn, trace, ended.failed, ended.reason or "", returned=returned)
             return
-        start = replace(tick.start, deadline=tick.start.deadline + turn.extra_seconds(tick))
         # A tick keeps the settings that it began with; the newest ones decide whether another follows.
-        reason = spent_budget(trace, start, turn.newest, turn.cursor.now)
-        if ended.done and (tick.caller is None or reason in (None, "time")):
+        reason = ended.failed or spent_budget(trace, start, turn.newest, turn.cursor.now)
+        if ended.done and ended.failed is None and (caller is None or reason in (None, "time")):
             reason = "returned"
-        state, verified = ended.state, harbor.verification_of(start.state)
+        state, subagent_is_over = ended.state, caller is not None and reason in ("returned", "time")
         if verified is not None and reason is not None:
             reason = verified.because
-        elif turn.spec.harbor_task is not None and tick.caller is None and reason is not None:
-            state, reason = harbor.verification(start.state, reason, ended), None
+        elif unverified and reason is not None and not subagent_is_over:
+            state = harbor.verification(start.state, reason, returned, ended.reason)
+            start, caller, reason = replace(start, subagent="main"), None, None
         if reason is None:
             traces.begin_tick(
                 conn, trace.id, tick.newest + 1, tick.newest_settings, first_block=trace.blocks,
-                deadline=start.deadline, subagent=start.subagent, caller=tick.caller, state=state,
+                deadline=start.deadline, subagent=start.subagent, caller=caller, state=state,
             )  # fmt: skip
-        elif tick.caller is not None and reason in ("returned", "time"):
+        elif subagent_is_over:
             assert turn.cursor.last_type is not None
             done = SubagentDone(index=turn.cursor.index, last_type=turn.cursor.last_type)
-            sql.run(conn, "store/end_steps_of_kind", trace=trace.id, kind="work", tick=tick.caller, result=done)
+            sql.run(conn, "store/end_steps_of_kind", trace=trace.id, kind="work", tick=caller, result=done)
         else:
             steps.void(conn, [trace.id])  # those of the callers, where a subagent has spent the trace's budget
-            traces.finish(conn, trace.id, TraceStatus.ENDED, reason, ended_because=reason, returned=ended.returned)
+            traces.finish(conn, trace.id, TraceStatus.ENDED, reason, ended_because=reason, returned=returned)
 
     def _restart_tick(self, conn: Connection, trace: LockedTrace, tick: OpenTick, reason: str) -> LockedTrace:
         """Begin the tick again, because its program is not the one that wrote its journal."""
