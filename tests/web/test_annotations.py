@@ -233,6 +233,18 @@ def test_the_queue_begins_with_what_is_most_worth_a_look(page: Page, queued: tup
     expect(page.locator("#review .block").nth(1)).to_contain_text("people disagree")
 
 
+def test_a_block_without_a_score_has_no_evaluator_to_disagree(
+    address: str, corpus: Database, queued: tuple[int, int]
+) -> None:
+    job, trace = queued
+    with corpus.begin() as conn:
+        conn.execute(Statement("update blocks set score = null where trace_id = :id"), {"id": trace})
+    status, _, text = ask(address, "GET", f"/review?job={job}", {})
+    assert (status, ", outcome " in text) == (200, False)
+    # Only the number of such errors, of which there are ten.
+    assert re.findall(r'reviewing">([^<]*)<', text)[2:] == ["0.10"] * 9 + ["0.00"]
+
+
 def test_ten_blocks_are_annotated_by_eleven_keys(page: Page, corpus: Database, queued: tuple[int, int]) -> None:
     job, trace = queued
     page.goto(f"/review?job={job}")

@@ -218,6 +218,12 @@ def test_keys_jump_to_the_next_block_of_a_kind(page: Page, trace: int) -> None:
     expect(page.locator("#b35.current")).to_be_in_viewport()
 
 
+def test_a_block_without_a_score_is_no_divergence(address: str, corpus: Database, trace: int) -> None:
+    change(corpus, "update blocks set score = null where trace_id = :id", id=trace)
+    status, _, text = ask(address, "GET", f"/traces/{trace}/next?kind=divergence", {})
+    assert (status, "has no further block of the kind divergence" in text) == (404, True)
+
+
 def test_jumps_without_a_script(browser: Browser, address: str, trace: int) -> None:
     context = browser.new_context(base_url=address, java_script_enabled=False)
     page = context.new_page()

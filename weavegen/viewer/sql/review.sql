@@ -3,11 +3,12 @@
 -- traces, 2,000 are examined. `worth` is the sum of: the distance of the evaluator's probability from the outcome; 1 /
 -- the number of such errors in the job; 1 if people disagree; 1 if another model or rubric gives the opposite answer.
 -- The outcome of a block that failed is 0; that of an action that ran is its tick's reward as a share of its maximum,
--- 0.5; else it is 1.
+-- 0.5; else it is 1. The probability of a block without a score is null, which greatest and least would leave out.
 with own as materialized (
   select id, fork_at from traces where job_id = :job order by md5(id::text) limit 2000
 ), executed as materialized (
-  select b.id, b.trace_id, b.index, b.tick, b.type, b.ran, b.exception, b.candidate_id, k.reward as tick_reward, 1 / (1 + exp(-greatest(-50, least(50, b.score)))) as judge,
+  select b.id, b.trace_id, b.index, b.tick, b.type, b.ran, b.exception, b.candidate_id, k.reward as tick_reward,
+    case when b.score is not null then 1 / (1 + exp(-greatest(-50, least(50, b.score)))) end as judge,
     case when not b.ran then 0 when b.type = 'action' then coalesce(least(1, 2 * k.reward), 1) else 1 end as outcome
   from own t join blocks b on b.trace_id = t.id and b.index >= coalesce(t.fork_at, 0)
   left join ticks k on k.trace_id = t.id and k.number = b.tick
