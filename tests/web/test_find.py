@@ -14,6 +14,7 @@ from weavegen.evaluator.evaluation import share
 from weavegen.store import reports
 from weavegen.store.views import refresh
 from weavegen.trace.blocks import BlockType
+from weavegen.viewer import listing
 from weavegen.viewer.rendering import UNKNOWN, percent
 
 RESULTS = ("won", "lost", "won", None)
@@ -129,6 +130,16 @@ def test_pages_keep_the_filters(page: Page, corpus: Database, job: tuple[int, li
     page.get_by_role("link", name="Later").click()
     assert (len(first), len(listed(page))) == (100, 50)
     assert first + listed(page) == sorted(first + listed(page), reverse=True)
+
+
+def test_a_trace_that_is_not_over_is_not_without_a_result(corpus: Database, job: tuple[int, list[int]]) -> None:
+    number, traces = job
+    more = "insert into traces (job_id, number, bootstrap_id, params, seed, status) "
+    more += "select job_id, 9 + n, bootstrap_id, params, seed, (array['queued', 'running'])[n] "
+    change(corpus, f"{more} from traces, generate_series(1, 2) n where id = :id", id=traces[0])
+    with corpus.connect() as conn:
+        found, _ = listing.rows(conn, number, {"result": "none"}, 0)
+    assert [row["id"] for row in found] == [traces[3]]
 
 
 def test_a_job_begins_with_its_outcomes(page: Page, corpus: Database, job: tuple[int, list[int]]) -> None:

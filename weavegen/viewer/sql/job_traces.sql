@@ -12,7 +12,8 @@ with known as (
   select * from known
   where (cast(:status as text) is null or status = :status)
     and (cast(:bootstrap as text) is null or bootstrap = :bootstrap)
-    and (cast(:result as text) is null or result = :result or result is null and :result = 'none')
+    and (cast(:result as text) is null or result = :result or :result = 'none' and result is null
+      and status in ('ended', 'failed', 'cancelled'))
     and (cast(:reward_min as float) is null or reward >= :reward_min)
     and (cast(:reward_max as float) is null or reward <= :reward_max)
     and (cast(:errors_min as float) is null or errors >= :errors_min)
