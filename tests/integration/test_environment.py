@@ -181,7 +181,7 @@ class TestOperations:
             ("1 / 0", "register", "ZeroDivisionError"),
             ("x = 1", "register", "ValueError"),
             ("def f(self): 1 / 0\nself.add_action('a', f)", "callback", "ZeroDivisionError"),
-            ("exit()", "register", "NameError"),  # the box has no site module
+            ("exit()", "register", "SystemExit"),
             ("raise SystemExit", "register", "SystemExit"),
         ],
     )
@@ -200,6 +200,12 @@ class TestOperations:
         )
         step = Execute(op="run", type=BlockType.ACTION, source=source)
         assert environment.execute(next(step_ids), step).value is True
+
+    def test_blocks_find_what_every_program_has(self, environment: Environment) -> None:
+        body = "import argparse, sys\nargparse.ArgumentParser().parse_args()\nhelp(len)\n"
+        executed = act(environment, body + "return [sys.argv[1:], os.path.dirname(__file__), repr(quit)]")
+        assert executed.value == [[], "/app", "Use quit() or Ctrl-D (i.e. EOF) to exit"]
+        assert "Return the number of items in a container." in executed.output
 
     @pytest.mark.parametrize("main", ["agent.subagent('main', self.name, 'Do it', {}, 5)", ""])
     def test_subagents_of_the_bootstrap_file_are_those_of_main(self, start: Start, main: str) -> None:

@@ -6,6 +6,7 @@ Only the folder `weavegen/box` is mounted, so nothing outside it can be imported
 import os
 import random
 import shutil
+import site
 import socket
 import sys
 
@@ -36,6 +37,8 @@ def main(descriptor: int) -> None:
         copy_files(spec["files"], spec["app"])
     sys.path.insert(0, spec["app"])
     importing.prepare(spec["packages"], in_image=spec["user"] is not None)
+    site.sethelper()  # `help`, which Python lacks without site-packages
+    site.setquit()
     random.seed(int(spec["seed"]))
     output = guard.OutputCapture()
     server = SocketServer(socket.socket(fileno=int(spec["listener"])), output)

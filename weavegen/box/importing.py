@@ -38,7 +38,8 @@ def new_tree(args: dict[str, Any]) -> tuple[api.Tree, api.Subagent, dict[str, An
     subagent = tree.subagent("bootstrap", None, "Set up", {}, tree.time_budget)
     names = {name: getattr(weave, name) for name in weave.IN_SCOPE}
     names |= {"agent": tree, "args": types.SimpleNamespace(**args), "graded_before": None, "partial": functools.partial}
-    return tree, subagent, names | {"os": os, "json": json, "random": random, "time": time, "types": types}
+    names |= {"os": os, "json": json, "random": random, "time": time, "types": types}
+    return tree, subagent, names | {"__file__": os.path.abspath("bootstrap.py")}
 
 
 def prepare(packages: str | None, in_image: bool = False) -> None:

@@ -3,6 +3,7 @@
 import grp
 import os
 import pwd
+import sys
 from json import loads
 from typing import Any
 
@@ -14,6 +15,7 @@ def begin(descriptor: int, kept: str) -> dict[str, Any]:
     """
     with open(descriptor) as file:
         spec: dict[str, Any] = loads(file.read())
+    del sys.argv[1:]  # `pytest.main()` and `ArgumentParser().parse_args()` of a block would read them
     number = int(spec[kept])
     os.closerange(3, number)
     os.closerange(number + 1, 1024)
