@@ -468,6 +468,8 @@ def test_plans_are_read() -> None:
     one, two = read_plan("approach: x\ntool: f: takes: much\ntool: g(a: int) -> str: gives\napproach: y")
     assert one.needs == (Need("f", "takes: much"), Need("g", "gives"))
     assert (two.text, two.needs) == ("y", ())
+    for mark in ("1. approach:", "2) **Approach**:", "### Approach 3:", "- approach:"):
+        assert [approach.text for approach in read_plan(f"{mark} x\n1. tool: f: y")] == ["x"]
     for bad in ("", "tool: f: x", "approach: x\ntool: f", "approach: x\ntool: 2f: y", "approach: x\ntool: class: y"):
         with pytest.raises(ValueError, match=r"line|name"):
             read_plan(bad)
@@ -476,6 +478,8 @@ def test_plans_are_read() -> None:
 def test_choices_are_read() -> None:
     choice = read_choice("use: f(x)\nuse: f\ncreate: g: y\nnone: no", ["f"], ["python"], replan=True)
     assert (choice.use, choice.create, choice.replan) == (("f",), (Need("g", "y"),), "")
+    for marked in ("use: `f` counts", "- use: **f**: it counts", "use: `f(x)`"):
+        assert read_choice(marked, ["f"], [], replan=True).use == ("f",)
     assert read_choice("replan: other", [], [], replan=True).replan == "other"
     assert read_choice("none: easy", [], [], replan=False).use == ()
     for bad in ("use: h", "create: python: x", "create: g", "", "replan: other"):

@@ -7,8 +7,8 @@ import msgspec
 
 from weavegen.agents.toolsmith.library import check_name
 
-LINE = re.compile(r"^[\s>*`-]*([a-z]+)[\s*`]*:[\s*`]*(\S.*?)[\s*`]*$", re.IGNORECASE)
-"""A line `key: value`. Models often put bullets, asterisks and backquotes around key and value."""
+LINE = re.compile(r"^(?:[\s>*`#-]|\d+[.)])*([a-z]+)[\s*`\d]*:[\s*`]*(\S.*?)[\s*`]*$", re.IGNORECASE)
+"""A line `key: value`. Models often number it, and put bullets, asterisks and backquotes around key and value."""
 COLLECTIONS = ("data", "outcome", "preference")
 MAX_QUERIES = 3
 """Queries for one collection."""
@@ -77,7 +77,7 @@ def read_choice(text: str, library: Collection[str], reserved: Collection[str], 
     reasons: dict[str, str] = {}
     for key, value in pairs(text, ("use", "create", "replan", "none")):
         if key == "use":
-            name = re.split(r"[(:\s]", value, maxsplit=1)[0]
+            name = re.split(r"[(:\s`*]", value, maxsplit=1)[0]
             if name not in library:
                 raise ValueError(f"the library has no {name}: {', '.join(library) or 'nothing'} was found")
             use.append(name)
