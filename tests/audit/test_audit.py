@@ -315,7 +315,7 @@ DAMAGE: dict[str, tuple[str, tuple[str, ...]]] = {
     "a ready step is never sent": (
         "leases",
         (
-            f"update steps set status = 'ready', lease_until = null, send_after = {LONG_AGO} "
+            f"update steps set status = 'ready', lease_until = null, queue = 'lint', send_after = {LONG_AGO} "
             "where trace_id = {r} and status in ('ready', 'running') and kind <> 'work'",
         ),
     ),
@@ -676,6 +676,19 @@ def test_remarks_are_not_damage(corpus: Corpus) -> None:
     remarks = {one.name: one.findings for one in report.outcomes if one.found}
     assert set(remarks) == {"isolation", "rebuilt"}
     assert remarks["rebuilt"][0].problem == detail
+
+
+def test_a_step_for_a_host_that_is_gone_is_a_remark(corpus: Corpus) -> None:
+    """The sweeper does not send it again until a worker of that host reports."""
+    with corpus.db.connect() as conn:
+        [statement] = DAMAGE["a ready step is never sent"][1]
+        conn.execute(Statement(statement.format(r=corpus.open).replace("'lint'", "'execute.gone'")))
+        report = prove(conn, Scope(), 3600, None)
+        conn.rollback()
+    assert report.damage == 0
+    [silent] = [one for one in report.outcomes if one.name == "silent-hosts"]
+    assert silent.found in (1, 2)  # lint and score run in parallel
+    assert silent.findings[0].problem.endswith("no worker of the host gone reports")
 
 
 def test_only_the_first_findings_are_kept_and_all_are_counted(corpus: Corpus) -> None:

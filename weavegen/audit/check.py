@@ -20,6 +20,7 @@ from weavegen.kernel.settings import WRITTEN
 from weavegen.kernel.steps import WAITS
 from weavegen.kernel.template import PLAIN
 from weavegen.pool.tokens import MAX_TAIL_TOKENS
+from weavegen.store.workers import SILENT_SECONDS
 from weavegen.trace.blocks import IMAGINED, MESSAGE, SUCCESSORS
 
 FOLDER = Path(__file__).parent / "checks"
@@ -141,6 +142,7 @@ class Scan:
             "messages": [str(type) for type in MESSAGE],
             "conversing": CONVERSING,
             "waits": list(WAITS),
+            "silent": SILENT_SECONDS,
             "tail": MAX_TAIL_TOKENS,
             "close": len(PLAIN.assistant_close),
         }

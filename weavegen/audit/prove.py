@@ -17,7 +17,7 @@ SQL_CHECKS = (
     "subagents", "calls", "delegations", "delegation-ends", "programs",
     "forks", "trace-states", "advancing", "events", "messages", "environments", "rebuilds",
 )  # fmt: skip
-SQL_REMARKS = ("rebuilt", "isolation")
+SQL_REMARKS = ("rebuilt", "isolation", "silent-hosts")
 CHECKS = (*map(sql_check, SQL_CHECKS), *texts.CHECKS, *host.CHECKS, *map(sql_check, SQL_REMARKS))
 
 

@@ -1,4 +1,5 @@
--- proves: except in paused jobs, no step is held beyond its lease, and no ready step is overdue to be sent
+-- proves: except in paused jobs, no step is held beyond its lease, and no ready step that a worker could take is overdue
+--   to be sent
 -- subject: open steps
 -- findings: remarks while the installation is down
 select s.trace_id, 'step ' || s.id, case s.status
@@ -11,5 +12,6 @@ from steps s join traces t on t.id = s.trace_id join jobs j on j.id = t.job_id
 where {scope} and t.status = 'running' and j.state <> 'paused'
   and s.kind <> all(:waits) and (
   s.status = 'running' and s.lease_until < now() - make_interval(secs => :grace)
-  or s.status = 'ready' and s.send_after < now() - make_interval(secs => :grace))
+  or s.status = 'ready' and s.send_after < now() - make_interval(secs => :grace)
+    and (s.queue not like 'execute.%' or {store/queue_is_served}))
 order by 1, s.id
