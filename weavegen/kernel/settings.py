@@ -71,7 +71,7 @@ class BlockSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Until a trace has this many blocks, it retrieves only blocks of the type that it writes."""
     top_k_hits: int = 25
     """Maximum number of hits."""
-    least_score: float = 2.0  # Minimum BM25 score of a hit in the trace's own index.
+    least_score: float = 2.0  # Minimum BM25 score of a hit.
     hits_in_prompt: int = 3
     """How many of these hits, the best ones, are in a prompt."""
     show_draft: bool = False

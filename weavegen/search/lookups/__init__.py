@@ -1,8 +1,8 @@
 """Read-only tools for agents: the corpus, the database, a job's documents, the tool library.
 
 An agent yields a `LookUp` step; a worker runs the tool. prompts/tools.toml declares the tools. They can't change
-anything, whatever the model writes: there are no other functions, each runs in a read-only transaction with a time
-limit, SQL runs as the reader's role (store/reports.py), and documents are rows and not files.
+anything, whatever the model writes: there are no other functions, each runs in a read-only transaction whose
+statements have a time limit, SQL runs as the reader's role (store/reports.py), and documents are rows and not files.
 """
 
 from collections.abc import Callable, Mapping
