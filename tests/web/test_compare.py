@@ -8,6 +8,7 @@ from playwright.sync_api import Page, expect
 
 from tests.web.serving import ask
 from tests.web.traces import HOSTILE, action, add_blocks, new_trace
+from weavegen import sql
 from weavegen.database import Connection, Database, Statement
 from weavegen.evaluator.evaluation import share
 from weavegen.store.views import refresh
@@ -184,6 +185,22 @@ def test_a_task_without_evaluations_has_no_success(page: Page, corpus: Database)
     measures = page.get_by_role("region", name="Measures", exact=True)
     expect(measures.get_by_role("cell", name="ended", exact=True)).to_have_count(1)
     expect(measures.get_by_role("cell", name="success", exact=True)).to_have_count(0)
+
+
+def test_a_single_trace_gives_no_interval(corpus: Database) -> None:
+    with corpus.begin() as conn:
+        trace = new_trace(conn, status="ended")
+        add_blocks(conn, trace, [action(0, 1)])
+        ticks(conn, trace, [0], [0.1])
+        ran = "update blocks set ran = true where trace_id = :id"
+        conn.execute(Statement(ran), {"id": trace})
+        job = conn.execute(Statement("select job_id from traces where id = :id"), {"id": trace}).scalar_one()
+    with corpus.connect() as conn:
+        list(refresh(conn, ["tick_stats"]))
+        rows = sql.run(conn, "viewer/compare/measures", a=job, b=job).mappings()
+    [acted] = [row for row in rows if row["measure"] == "ticks with an action that ran"]
+    assert (acted["kind"], acted["value"], acted["n"]) == ("percent", 1.0, 1)
+    assert (acted["low"], acted["high"]) == (None, None)
 
 
 def test_real_jobs_are_compared(page: Page) -> None:

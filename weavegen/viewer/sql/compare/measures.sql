@@ -1,6 +1,7 @@
 -- Measures of two jobs, over their traces that are over, for each job in all and for each of its bootstraps. `value` is
 -- sum(part) / sum(whole). [low, high] is its 95% interval: for a share of traces by Wilson (1927); else by the
--- variance of a ratio of sums (Cochran, Sampling Techniques, 1977, 6.4), with the traces as the independent units.
+-- variance of a ratio of sums (Cochran, Sampling Techniques, 1977, 6.4), with the traces as the independent units: null
+-- for a single trace.
 with finished as (
   select t.*, f.name as bootstrap, k.*,
     {store/trace_result} as result,
@@ -51,13 +52,13 @@ with finished as (
   from summed where value is not null group by position, measure, kind, job_id, file, value, wholes, n
 )
 select to_char(position, '00') || ' ' || measure as position_and_name, measure, kind, job_id, file as bootstrap, value, n,
-  case kind
-    when 'share' then share_low
-    when 'percent' then greatest(0, value - z * error) else value - z * error
+  case
+    when kind = 'share' then share_low
+    when kind = 'percent' and value < z * error then 0 else value - z * error
   end as low,
-  case kind
-    when 'share' then share_high
-    when 'percent' then least(1, value + z * error) else value + z * error
+  case
+    when kind = 'share' then share_high
+    when kind = 'percent' and value + z * error > 1 then 1 else value + z * error
   end as high
 from spread
 cross join (select 1.959964 as z) c
