@@ -203,6 +203,19 @@ def test_a_single_trace_gives_no_interval(corpus: Database) -> None:
     assert (acted["low"], acted["high"]) == (None, None)
 
 
+def test_traces_that_never_started_are_not_compared(corpus: Database) -> None:
+    job = new_job(corpus, [True, False], [0.1, 0.3], {})
+    with corpus.begin() as conn:
+        before = sql.run(conn, "viewer/compare/measures", a=job, b=job).mappings()
+        more = "insert into traces (job_id, number, bootstrap_id, params, seed, status, finished_at) "
+        more += "select job_id, 100 + n, bootstrap_id, params, seed, 'cancelled', now() "
+        more += "from traces, generate_series(1, 50) n where job_id = :job and number = 1"
+        conn.execute(Statement(more), {"job": job})
+        after = sql.run(conn, "viewer/compare/measures", a=job, b=job).mappings()
+    assert "success" in {row["measure"] for row in before}
+    assert after == before
+
+
 def test_real_jobs_are_compared(page: Page) -> None:
     page.goto("/compare/jobs?a=1&b=2")
     expect(page.locator(".plot svg")).to_have_count(1)

@@ -1,7 +1,7 @@
--- Measures of two jobs, over their traces that are over, for each job in all and for each of its bootstraps. `value` is
+-- Measures of two jobs, over their traces that started and are over, for each job in all and for each of its bootstraps. `value` is
 -- sum(part) / sum(whole). [low, high] is its 95% interval: for a share of traces by Wilson (1927); else by the
 -- variance of a ratio of sums (Cochran, Sampling Techniques, 1977, 6.4), with the traces as the independent units: null
--- for a single trace.
+-- for a single trace. Traces that were cancelled before they started say nothing about the model, and do not count.
 with finished as (
   select t.*, f.name as bootstrap, k.*,
     {store/trace_result} as result,
@@ -13,7 +13,7 @@ with finished as (
       count(*) filter (where action_ran) as acted, count(action_ran) as tried, avg(action_score) as score
     from tick_stats s where s.trace_id = t.id
   ) k
-  where t.job_id in (:a, :b) and t.status in ('ended', 'failed', 'cancelled')
+  where t.job_id in (:a, :b) and t.status in ('ended', 'failed', 'cancelled') and t.started_at is not null
 ), results as (
   select distinct result from finished where result is not null
 ), measured as (
