@@ -6,13 +6,17 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.web.serving import ask
+from tests.web.places import rejected
+from tests.web.serving import ask, serving
 from tests.web.traces import HOSTILE, action, add_blocks, new_trace
 from weavegen import sql
+from weavegen.config import Config
 from weavegen.database import Connection, Database, Statement
 from weavegen.evaluator.evaluation import share
+from weavegen.store.session import read_only
 from weavegen.store.views import refresh
 from weavegen.trace.blocks import BlockType
+from weavegen.viewer.app import TOO_SLOW, make_app
 
 
 def ticks(conn: Connection, trace: int, firsts: list[int], rewards: list[float]) -> None:
@@ -214,6 +218,35 @@ def test_traces_that_never_started_are_not_compared(corpus: Database) -> None:
         after = sql.run(conn, "viewer/compare/measures", a=job, b=job).mappings()
     assert "success" in {row["measure"] for row in before}
     assert after == before
+
+
+def test_scores_are_those_of_a_limited_number_of_candidates(address: str, corpus: Database) -> None:
+    trace, _ = rejected(corpus)
+    with corpus.connect() as conn:
+        job = conn.execute(Statement("select job_id from traces where id = :id"), {"id": trace}).scalar_one()
+        first = "select id from traces where job_id = :job and candidates > 0 order by md5(id::text) limit 1"
+        first = conn.execute(Statement(first), {"job": job}).scalar_one()
+        wanted = "select floor(score * 2) / 2 + 0.25 as score, count(*)::float / sum(count(*)) over () as share "
+        wanted += "from candidate_values where trace_id = :id and score is not null group by 1 order by 1"
+        shares = conn.execute(Statement(wanted), {"id": first}).all()
+        limited, everything = (
+            sql.run(conn, "viewer/compare/scores", a=job, b=job, most=most).all() for most in (1, 10**9)
+        )
+    assert shares
+    assert [row.score for row in limited] == [row.score for row in shares]
+    assert [row.share for row in limited] == pytest.approx([row.share for row in shares])
+    assert everything != limited
+    status, _, text = ask(address, "GET", f"/compare/jobs?a={job}&b=1", {})
+    assert (status, "Of each job at most about 50,000 candidates" in text) == (200, True)
+
+
+def test_a_query_that_takes_too_long_is_said(config: Config, db: Database) -> None:
+    a = new_job(db, [True], [0.1], {})
+    app = make_app(read_only(config, db.url, 0.1, autocommit=True), None)
+    with serving(config, db.url, app=app) as address, db.begin() as conn:
+        conn.execute("lock table jobs in access exclusive mode")
+        status, _, text = ask(address, "GET", f"/compare/jobs?a={a}&b={a}", {})
+    assert (status, TOO_SLOW in text) == (503, True), text
 
 
 def test_real_jobs_are_compared(page: Page) -> None:

@@ -34,6 +34,7 @@ from weavegen.viewer.tool_requests import ToolRequests
 
 MAX_CONNECTIONS = 8
 """Connections of the reader. Further requests wait for one."""
+TOO_SLOW = f"A query took longer than {QUERY_SECONDS:g} seconds and was ended. Is the database busy? Try again later."
 REFUSED = "The database refused the query: {}. Does it have this version's schema? `weavegen up` updates it."
 
 
@@ -71,6 +72,7 @@ def make_app(reader: Database, writer: Database | None, hosts: frozenset[str] | 
             # A value that the database can't even compare with, such as text with NUL.
             psycopg.DataError: partial(problem_page, text="the address has a value that no row can have"),
             psycopg.Error: partial(problem_page, title="No answer", text=REFUSED, status=500),
+            psycopg.errors.QueryCanceled: partial(problem_page, title="No answer", text=TOO_SLOW, status=503),
             psycopg.OperationalError: partial(problem_page, title="No answer", text=NO_DATABASE, status=503),
         },
     )

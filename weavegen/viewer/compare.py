@@ -18,6 +18,8 @@ from weavegen.viewer.plot import Series
 from weavegen.viewer.responses import page, query_number
 
 TICKS_PER_PAGE = 4
+SCORED_CANDIDATES = 50_000
+"""The distribution of scores is that of about so many candidates of a job: to read all of a large job takes minutes."""
 TABLES = ("measures", "scores", "errors", "settings")
 """Queries of sql/compare/ about two jobs."""
 
@@ -59,7 +61,7 @@ class Compare:
         with self.reader.connect() as conn:
             both = [reports.jobs(conn, number)[0] for number in numbers(request)]
             a, b = (job.id for job in both)
-            tables = {name: traces.rows(conn, f"compare/{name}", a=a, b=b) for name in TABLES}
+            tables = {name: traces.rows(conn, f"compare/{name}", a=a, b=b, most=SCORED_CANDIDATES) for name in TABLES}
             age = reports.materialised(conn, "tick_stats").get("tick_stats")
         scores = {
             job: [(row["score"], 100 * row["share"]) for row in tables["scores"] if row["job_id"] == job]
@@ -68,7 +70,7 @@ class Compare:
         lines = [Series(f"job {job}", points) for job, points in scores.items() if points]
         axes = ("Scores of all candidates", "log odds", "% of the job's candidates")
         picture = plot.svg(*axes, lines, inline=True) if lines else None
-        return page("compare_jobs.html", jobs=both, picture=picture, age=age, **tables)
+        return page("compare_jobs.html", jobs=both, picture=picture, age=age, most=SCORED_CANDIDATES, **tables)
 
 
 def numbers(request: Request) -> tuple[int, int]:
