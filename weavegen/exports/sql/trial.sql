@@ -24,16 +24,17 @@ with verified as (
   select t.*, h.name as task, h.sha256, left(h.name, 32) || '__' || t.id as trial, 'weavegen-' || j.agent as agent,
     j.model, j.version, j.settings
   from traces t join jobs j on j.id = t.job_id join harbor_tasks h on h.id = t.harbor_task_id
+  where t.id = :trace
 ), config as (
-  select t.id, json_build_object(
+  select json_build_object(
     'task', json_build_object('path', t.task), 'trial_name', t.trial, 'trials_dir', '.',
     'agent', json_build_object('name', t.agent, 'model_name', t.model,
       'kwargs', json_build_object('seed', t.seed, 'settings', t.settings, 'params', t.params)),
     'environment', json_build_object('import_path', 'weavegen.harbor:BubblewrapEnvironment')) as config
   from trial t
 ), tokens as (
-  select p.trace_id, sum(p.tokens)::bigint as read, sum(p.cached)::bigint as cached
-  from prompts p join steps s on s.id = p.step_id where s.kind = 'sample' group by 1
+  select sum(p.tokens)::bigint as read, sum(p.cached)::bigint as cached
+  from prompts p join steps s on s.id = p.step_id where p.trace_id = :trace and s.kind = 'sample'
 )
 select t.trial, v.folders, c.config, json_build_object(
   'id', md5(t.sha256 || '/' || t.id || '/' || t.seed)::uuid, 'task_name', t.task, 'trial_name', t.trial,
@@ -51,5 +52,4 @@ select t.trial, v.folders, c.config, json_build_object(
   'agent_execution', json_build_object('started_at', t.started_at, 'finished_at', coalesce(v.began, t.finished_at)),
   'verifier', case when not v.several then v.timing end,
   'step_results', case when v.several then v.steps end) as result
-from trial t join config c on c.id = t.id cross join verification v left join tokens k on k.trace_id = t.id
-where t.id = :trace
+from trial t cross join config c cross join verification v cross join tokens k
