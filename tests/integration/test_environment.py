@@ -452,6 +452,17 @@ class TestDelivery:
         assert error is not None
         assert "too long" in error.message
 
+    def test_a_forked_process_can_not_ask_and_threads_can(self, environment: Environment) -> None:
+        body = (
+            "from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor\n"
+            "def ask(text): return simple_evaluate_outputs(str, text)\n"
+            "with {}(1) as pool:\n    return pool.submit(ask, 'x').result()"
+        )
+        assert value(environment, body.format("ThreadPoolExecutor")) == [0.5]
+        error = act(environment, "global ask\n" + body.format("ProcessPoolExecutor")).error
+        assert error is not None
+        assert error.message == "only the trace's own process can ask: use threads instead of processes"
+
     def test_time_of_model_calls_does_not_count(self, environment: Environment) -> None:
         def slow(prompts: list[str]) -> list[tuple[float, float]]:
             time.sleep(0.6)

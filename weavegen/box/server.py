@@ -86,8 +86,10 @@ class SocketServer:
     def request(self, step_id: int, kind: str, body: dict[str, Any]) -> Any:
         """Have the worker answer a request, and wait. No timeout: another worker may answer later.
 
-        Raises an error of REFUSALS if the worker can't, ValueError if there is too much text.
+        Raises an error of REFUSALS if the worker can't, ValueError if there is too much text, RuntimeError in a child.
         """
+        if os.getpid() != self._pid:  # it has no thread that would answer
+            raise RuntimeError("only the trace's own process can ask: use threads instead of processes")
         refusal, why = REFUSALS[kind]
         try:
             frame(body, MAX_BYTES_FROM_BOX - 100)
