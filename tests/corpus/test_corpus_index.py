@@ -15,6 +15,8 @@ from rank_bm25 import BM25Okapi
 from typer.testing import CliRunner
 
 import tasks.periodic
+from tests.support.waiting import until
+from tests.support.worker import scalar
 from weavegen.cli.app import app
 from weavegen.database import Database, Statement
 from weavegen.engine.enqueueing import BOOTSTRAPS
@@ -411,6 +413,24 @@ def test_a_rebuilt_index_is_the_same(db: Database) -> None:
     assert held(db) == retrievable(db)
     assert {query: found(db, query) for query in QUERIES} == before
     check_statistics(db)
+
+
+def test_blocks_may_be_dropped_while_the_index_is_rebuilt(db: Database) -> None:
+    add_block(db, "zeppelin gone", index=1)
+    kept = add_block(db, "zeppelin kept", trace=2)
+
+    def rebuild() -> None:
+        with db.begin() as conn:
+            indexing.rebuild(conn)
+
+    waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+    with ThreadPoolExecutor(1) as pool:
+        with db.begin() as conn:
+            blocks.drop_from(conn, 1, 0)
+            done = pool.submit(rebuild)
+            until(lambda: scalar(db, waiting) == 1, "the rebuild does not wait for the dropped block")
+        done.result()
+    assert held(db) == [kept]
 
 
 def test_merged_segments_are_deleted_later(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
