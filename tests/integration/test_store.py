@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 
 from tests.support.waiting import until
@@ -32,7 +33,7 @@ from weavegen.kernel.steps import (
     SubagentState,
     YesNo,
 )
-from weavegen.store import blocks, jobs, reports, steps, traces, workers
+from weavegen.store import annotations, blocks, jobs, reports, steps, traces, workers
 from weavegen.store.jobs import Order
 from weavegen.store.states import StepStatus
 from weavegen.store.steps import Claimed
@@ -389,6 +390,16 @@ def test_cancelled_traces_run_no_further_steps(db: Database) -> None:
         worker.finish(held)
     assert worker.claim(second.step_id) is None
     assert worker.engine.start_queued() == []
+
+
+def test_a_trace_can_be_annotated_while_it_advances(db: Database) -> None:
+    enqueue(db, 1)
+    with db.connect() as advancing, db.connect() as other:
+        traces.lock(advancing, 1)
+        other.execute("set lock_timeout = '1s'")
+        annotations.save(other, annotations.Place(1), "anna", verdict="good")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            traces.lock(other, 1)
 
 
 def test_a_trace_that_advances_while_it_is_cancelled_has_no_open_steps(db: Database) -> None:
