@@ -869,10 +869,15 @@ class TestFilesOfWeaveAgent:
             ({"type": "object", "properties": {"a": {"type": "integer"}}}, {"a": "x"}, "'a' is 'x'"),
             ({"type": "object", "properties": {"a": {"type": "integer"}}, "required": []}, {}, None),
             ({"type": "object", "properties": {"a": {"type": "integer"}}}, {}, "'a' is missing"),
+            ({"type": "object", "properties": {"a": "integer"}, "required": []}, {"a": "x"}, "'a' is 'x'"),
+            ({"type": "object", "properties": {}, "required": ["a"]}, {}, "'a' is missing"),
             ({"type": "string", "properties": "integer"}, {"type": "x", "properties": 2}, None),
+            ({"a": ["integer", "null"]}, {"a": None}, None),
+            ({"a": ["integer", "null"]}, {"a": "x"}, "'a' is 'x'"),
+            ({"a": {"type": ["integer", "no such type"]}}, {"a": "x"}, None),
         ],
     )
-    def test_nested_schemas_are_checked(
+    def test_schemas_of_weave_agent_are_checked(
         self, config: Config, start: Start, schema: dict[str, Any], value: dict[str, Any], wrong: str | None
     ) -> None:
         folder = packages.install(config, packages.default_requirements())
@@ -885,3 +890,10 @@ class TestFilesOfWeaveAgent:
         )
         assert (failure is None) == (wrong is None), failure
         assert wrong is None or (failure is not None and wrong in failure.message)
+
+    def test_a_type_that_is_no_name_is_not_checked(self, environment: Environment) -> None:
+        body = "helper = agent.subagent('helper', None, '', {'n': int, 'm': {'type': bool}, 'k': [{}]}, 5)\n"
+        assert value(environment, body + "helper.return_to_caller({'n': 'x', 'm': 2, 'k': 3})\nreturn helper.completed")
+        error = act(environment, body.replace("helper", "other") + "other.return_to_caller({'n': 1})").error
+        assert error is not None
+        assert error.message.startswith("'m' is missing")

@@ -132,31 +132,28 @@ def check_schema(value: dict[str, Any], schema: dict[str, Any]) -> None:
 
     What is nested is checked by jsonschema, where the job has this package.
     """
-    if schema.get("type") == "object" and isinstance(schema.get("properties"), dict):
-        whole = schema
-        schema = {key: schema["properties"].get(key, {}) for key in schema.get("required", schema["properties"])}
-    else:
-        whole = {"properties": {key: rule for key, rule in schema.items() if isinstance(rule, dict)}}
-    check_keys(value, schema)
-    if not any(isinstance(rule, dict) and rule.keys() - {"type", "enum"} for rule in whole["properties"].values()):
+    is_whole = schema.get("type") == "object" and isinstance(schema.get("properties"), dict)
+    whole = standard(schema if is_whole else {"properties": schema})
+    rules = whole["properties"]
+    asked = [*whole.get("required", rules), *(key for key in rules if key in value)]
+    check_keys(value, {key: rules.get(key, {}) for key in asked})
+    if not any(rule.keys() - {"type", "enum"} for rule in rules.values()):
         return
     try:
         jsonschema = importlib.import_module("jsonschema")
     except ImportError:
         return
-    for error in jsonschema.Draft202012Validator(standard(whole)).iter_errors(value):
+    for error in jsonschema.Draft202012Validator(whole).iter_errors(value):
         raise ValueError(f"{error.json_path.removeprefix('$.')!r}: {error.message}")
 
 
 def standard(rule: Any) -> Any:
-    """A schema in the words of JSON Schema. weave-agent's may be the name of a type alone."""
-    if not isinstance(rule, dict):
-        return {"type": JSON_TYPES[rule]} if isinstance(rule, str) and rule in JSON_TYPES else {}
-    told = dict(rule)
+    """A schema in the words of JSON Schema. It may be the name of a type alone. Types that have no name are ignored."""
+    told = dict(rule) if isinstance(rule, dict) else {"type": rule}
     names = told.pop("type", [])
-    known = [JSON_TYPES[name] for name in ([names] if isinstance(names, str) else names) if name in JSON_TYPES]
-    if known:
-        told["type"] = known
+    known = [JSON_TYPES.get(str(name)) for name in (names if isinstance(names, list | tuple) else [names])]
+    if known and None not in known:
+        told["type"] = known if len(known) > 1 else known[0]
     if isinstance(properties := told.get("properties"), dict):
         told["properties"] = {key: standard(part) for key, part in properties.items()}
     if "items" in told:
