@@ -1,5 +1,5 @@
-# Every target sets up what it needs (scripts/setup.sh) and asks nothing.
-BIN := .venv/bin
+# Every target sets up what it needs (scripts/setup.sh) and asks nothing. VENV=folder chooses the place, as there.
+BIN := $(or $(VENV),.venv)/bin
 # The longest tier first. Two files run at a time, because tests wait a lot.
 TIERS := tests/integration tests/weave tests/nano tests/pretraining tests/unit
 # Tests that run programs which a machine may lack.

@@ -6,10 +6,10 @@
 # trained on elsewhere: pretrain.py is the only step that uses a GPU. TRACES=0.1 makes a tenth of the traces.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-folder=${1:-weights} traces=${1:-weights}.traces
+folder=${1:-weights} traces=${1:-weights}.traces bin=${VENV:-.venv}/bin
 
 write_traces() ( # a subshell; its exit trap stops the services
-    home=$(mktemp -d) weavegen=.venv/bin/weavegen seed=0
+    home=$(mktemp -d) weavegen=$bin/weavegen seed=0
     export WEAVEGEN_HOME=$home/home WEAVEGEN_MODEL=sim WEAVEGEN_FLOWER=0 WEAVEGEN_VIEWER=0
     trap '$weavegen down >/dev/null; rm -rf "$home"' EXIT
     $weavegen up >/dev/null
@@ -43,5 +43,5 @@ write_traces() ( # a subshell; its exit trap stops the services
 )
 
 [ -d "$traces" ] || write_traces
-[ -s "$folder.npz" ] || .venv/bin/python -m pretraining.prepare "$traces" "$folder.npz"
+[ -s "$folder.npz" ] || "$bin/python" -m pretraining.prepare "$traces" "$folder.npz"
 .venv-trl/bin/python -m pretraining.pretrain "$folder.npz" "$folder"
