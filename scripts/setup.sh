@@ -5,6 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${VENV:-.venv}
+[ "$(id -u)" != 0 ] || umask 022 # PostgreSQL and boxes have other users then, who must be able to read what is installed
 
 fail() {
     echo "setup: $*" >&2
@@ -49,6 +50,8 @@ fingerprint() {
 
 exec 9<requirements.lock # two at once would break each other's work
 ! command -v flock >/dev/null || flock 9
+# Also what was cloned with another umask, of the folders that boxes mount.
+[ "$(id -u)" != 0 ] || find weavegen/box bootstraps ! -type l ! -perm -o=r -exec chmod a+rX {} +
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 

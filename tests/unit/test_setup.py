@@ -1,9 +1,50 @@
-"""The environment that scripts/setup.sh makes, and that the Makefile's targets use."""
+"""scripts/setup.sh where everything is installed already, and the Makefile's use of the environment that it makes."""
 
 import os
+import shutil
 import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 
 from tests.support import ROOT
+
+READ = ("requirements.lock", "pyproject.toml", "scripts/setup.sh", "weavegen/sandbox/packages.lock")
+"""Files that the fingerprint of an environment is made of, in this order."""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A source tree whose environment in the folder `made` is complete."""
+    for name in READ:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    for name in ("weavegen/box", "bootstraps", "made/bin"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "made/bin/python").symlink_to(sys.executable)
+    done = subprocess.run(["sha256sum"], input=b"".join((ROOT / name).read_bytes() for name in READ), stdout=-1)
+    (tmp_path / "made/.stamp").write_bytes(done.stdout)
+    (tmp_path / "made/.place").write_text(f"{tmp_path}\n")
+    return tmp_path
+
+
+def setup(tree: Path, **environ: str) -> str:
+    """What setup says to an environment that is complete."""
+    environ = {"PATH": os.environ["PATH"], "VENV": "made", "WEAVEGEN_SANDBOX": "none"} | environ
+    done = subprocess.run(["bash", tree / "scripts/setup.sh"], env=environ, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "")
+    return done.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root's boxes have users of their own")
+def test_boxes_can_read_what_was_cloned_with_a_strict_umask(tree: Path) -> None:
+    for name in ("weavegen/box", "bootstraps"):
+        (tree / name / "main.py").touch(0o600)
+        (tree / name).chmod(0o700)
+    assert setup(tree) == ""
+    for name in ("weavegen/box", "bootstraps"):
+        assert [(tree / name / part).stat().st_mode & 0o777 for part in (".", "main.py")] == [0o755, 0o644]
 
 
 def test_every_target_uses_the_environment_that_setup_makes() -> None:
