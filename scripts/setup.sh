@@ -65,6 +65,10 @@ done
 [ ${#missing[@]} = 0 ] || apt_install "${missing[@]}"
 
 if [ "$(cat "$venv/.stamp" "$venv/.place" 2>/dev/null)" = "$(fingerprint; echo "$PWD")" ] && "$venv/bin/python" -c '' 2>/dev/null; then
+    # It is kept, because PYTHON may be meant for another environment (test_venv.sh).
+    print_python='import sys; print(sys.base_prefix, sys.version)'
+    [ -z "${PYTHON:-}" ] || [ "$("$PYTHON" -c "$print_python" 2>&1)" = "$("$venv/bin/python" -c "$print_python")" ] ||
+        echo "setup: $venv keeps $("$venv/bin/python" --version): remove it to use PYTHON=$PYTHON" >&2
     exit 0
 fi
 

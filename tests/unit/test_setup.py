@@ -37,6 +37,13 @@ def setup(tree: Path, **environ: str) -> str:
     return done.stderr
 
 
+def test_another_interpreter_is_not_ignored_silently(tree: Path) -> None:
+    assert setup(tree) == setup(tree, PYTHON=sys.executable) == ""
+    (tree / "other").write_text("#!/bin/sh\necho /opt/python 3.15\n")
+    (tree / "other").chmod(0o755)
+    assert f"remove it to use PYTHON={tree}/other" in setup(tree, PYTHON=str(tree / "other"))
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root's boxes have users of their own")
 def test_boxes_can_read_what_was_cloned_with_a_strict_umask(tree: Path) -> None:
     for name in ("weavegen/box", "bootstraps"):
