@@ -8,12 +8,13 @@ import pytest
 
 from tests.support.policies import compose
 from tests.support.recording_server import Server
-from tests.support.script import FAILURE, GOOD, MAIN, T, drafts, odds_for, samples, steps, tick, writes
+from tests.support.script import FAILURE, GOOD, MAIN, Script, T, drafts, odds_for, samples, steps, tick, writes
 from tests.support.templates import MISTRAL
+from tests.support.world import Trace
 from weavegen.kernel import prompts
 from weavegen.kernel.context import block_stops, window
-from weavegen.kernel.settings import Settings
-from weavegen.kernel.steps import Candidate, Executed, Hit, Prompt, Retrieve, Sample, Score
+from weavegen.kernel.settings import Settings, settings
+from weavegen.kernel.steps import Candidate, Execute, Executed, Hit, Prompt, Retrieve, Sample, Score
 from weavegen.kernel.template import Template
 from weavegen.pool.client import ModelClient
 from weavegen.trace.blocks import BlockType
@@ -376,3 +377,54 @@ def test_the_tree_search_has_beam_1_lookahead_3_and_temperature_0_2() -> None:
         assert draft.candidate is not None
         colder += draft.candidate[1]
     assert colder >= 45, "expected odds are 32 to 1; temperature 1 would give 2 to 1"
+
+
+# ---------------------------------------------------------------------------------- search that executes
+
+
+class Trials(Script):
+    """Trials of actions have these results, in order. No other block is tried."""
+
+    trials: list[Executed]
+
+    def executed(self, step: Execute) -> Executed:
+        if step.op != "try":
+            return super().executed(step)
+        if step.type is not T.ACTION:
+            return Executed(not_tried="it is no action")
+        return Executed(trials=tuple(self.trials.pop(0) for _ in step.candidates))
+
+
+def tried(*results: Executed, s: dict[str, Any] | None = None, **answers: Any) -> Trace:
+    """One tick in which trials of actions have these results."""
+    world = Trials(**answers)
+    world.trials = list(results)
+    trace = Trace(world, 1, settings({"search": "execute", "attempts": 1} | (s or {})))
+    return trace.run()
+
+
+def test_a_candidate_that_does_not_compile_does_not_win_over_those_that_failed_when_they_were_tried() -> None:
+    trace = tried(
+        Executed(error=FAILURE),
+        s={"rounds": [2]},
+        text=lambda step, at: BROKEN if step.prompt.type is T.ACTION and at == 0 else GOOD[step.prompt.type],
+        odds=lambda step, at: -20.0 if at == 0 else 3.0,
+    )
+    [action] = [block for block in trace.blocks if block.type is T.ACTION]
+    assert action.body == GOOD[T.ACTION]
+
+
+def test_a_candidate_that_does_not_compile_may_win_where_none_was_tried() -> None:
+    trace = tried(
+        Executed(not_tried="it waits for another agent"),
+        s={"rounds": [2]},
+        text=lambda step, at: BROKEN if step.prompt.type is T.ACTION and at == 0 else GOOD[step.prompt.type],
+        odds=lambda step, at: 3.0 if at == 0 else -20.0,
+    )
+    [action] = [block for block in trace.blocks if block.type is T.ACTION]
+    assert not action.compiles
+
+
+def test_the_evaluator_decides_about_a_candidate_that_was_not_tried_to_its_end() -> None:
+    trace = tried(Executed(not_tried="it waits for another agent"))
+    assert [step.n for step in samples(trace, T.ACTION)] == [1]

@@ -36,6 +36,23 @@ def test_a_rejected_round_is_listed_after_the_last_one() -> None:
     assert early.share is None
 
 
+def test_only_candidates_that_got_furthest_when_they_were_tried_are_in_the_draw() -> None:
+    """One that does not compile got no further than one that failed. If none was tried, all are in the draw."""
+    block, failed, illegal = candidate(1, 1.0, chosen=True), candidate(2, 3.0), candidate(3, 4.0, compiles=False)
+    rounds([block, failed, illegal])
+    assert None not in {one.share for one in (block, failed, illegal)}
+    block, failed, illegal = candidate(1, 1.0, chosen=True), candidate(2, 3.0), candidate(3, 4.0, compiles=False)
+    failed.trial = {"ran": False, "exception": "KeyError"}
+    rounds([block, failed, illegal])
+    assert [one.share for one in (block, failed, illegal)] == [1.0, None, None]
+    for one in (failed, illegal):
+        assert one.reason.endswith("another one got further when it was tried")
+    failed, illegal = candidate(1, 3.0, chosen=True), candidate(2, 4.0, compiles=False)
+    failed.trial = {"ran": False, "exception": "KeyError"}
+    rounds([failed, illegal])
+    assert None not in {failed.share, illegal.share}
+
+
 def test_not_compiling_is_the_first_reason() -> None:
     illegal = candidate(1, 6.0, compiles=False, held={"syntax": 2.0})
     rounds([illegal, candidate(2, 1.0, chosen=True)])

@@ -62,7 +62,7 @@ class ScoredCandidate:
     def achieved(self) -> float:
         """How far it got when it was tried."""
         done = () if self.trial is None else self.trial.evaluations
-        return achieved(self.ran, [one.value is True for one in done if one.scope == "task"])
+        return achieved(self.ran, self.verdict.compiles, [one.value is True for one in done if one.scope == "task"])
 
     @cached_property
     def promise(self) -> float:
@@ -127,8 +127,15 @@ def try_best(t: Tick, request: BlockRequest, candidates: Sequence[ScoredCandidat
     return [replace(one, trial=results.get(one.position)) for one in candidates]
 
 
+def furthest(candidates: Sequence[ScoredCandidate]) -> Sequence[ScoredCandidate]:
+    """Those that got furthest when they were tried; all if none was tried."""
+    if all(candidate.ran is None for candidate in candidates):
+        return candidates
+    most = max(candidate.achieved for candidate in candidates)
+    return [candidate for candidate in candidates if candidate.achieved == most]
+
+
 def drawn(t: Tick, candidates: Sequence[ScoredCandidate]) -> ScoredCandidate:
     """One of the candidates, by softmax(score); if some were tried, among those that got furthest."""
-    furthest = max(candidate.achieved for candidate in candidates)
-    candidates = [candidate for candidate in candidates if candidate.achieved == furthest]
+    candidates = furthest(candidates)
     return candidates[draw([candidate.score for candidate in candidates], t.seed("draw"))]

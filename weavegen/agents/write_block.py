@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from weavegen.agents.program import Part, Tick
-from weavegen.agents.sampling import BlockRequest, ScoredCandidate, drawn, sample, try_best
+from weavegen.agents.sampling import BlockRequest, ScoredCandidate, drawn, furthest, sample, try_best
 from weavegen.agents.tree_search import tree_search
 from weavegen.kernel import prompts
 from weavegen.kernel.context import window
@@ -99,7 +99,7 @@ def cascade(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
         if number == 1 and request.type in RETRIEVES:
             draft, prompt = yield from retrieve(t, draft, prompt)
         if number and request.settings.show_draft:
-            best = max(candidates, key=lambda one: (one.achieved, one.score))
+            best = max(furthest(candidates), key=lambda one: one.score)
             prompt = msgspec.structs.replace(prompt, draft=best.verdict.rewritten)
         candidates = yield from sample(t, request, prompt, n, number)
         candidates = yield from try_best(t, request, candidates)
@@ -124,7 +124,7 @@ def by_tree(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
 
 def good_enough(candidates: Sequence[ScoredCandidate], threshold: float) -> bool:
     """Whether the round's best candidate is good enough to end the search: if some were tried, whether one ran."""
-    if any(candidate.trial for candidate in candidates):
+    if any(candidate.ran is not None for candidate in candidates):
         return any(candidate.ran for candidate in candidates)
     scores = [candidate.score for candidate in candidates]
     return accepts(scores, [candidate.verdict for candidate in candidates], threshold)

@@ -60,13 +60,13 @@ def draw(scores: Sequence[float], seed: int) -> int:
     return random.Random(seed).choices(range(len(scores)), weights)[0]
 
 
-def achieved(ran: bool | None, checks: Sequence[bool] = ()) -> float:
+def achieved(ran: bool | None, compiles: bool, checks: Sequence[bool] = ()) -> float:
     """How far a candidate came when it was tried: whether it `ran`, and whether each of the task's evaluations is true.
 
-    0: it failed; 1: it was not tried; from 2 on: it ran, plus the share of true evaluations.
+    0: it failed, or it does not compile; 1: it was not tried; from 2 on: it ran, plus the share of true evaluations.
     """
     if ran is None:
-        return 1.0
+        return float(compiles)
     return 2.0 + sum(checks) / max(len(checks), 1) if ran else 0.0
 
 

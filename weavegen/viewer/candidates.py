@@ -83,7 +83,7 @@ class Candidate:
     def achieved(self) -> float:
         """How far it got when it was tried."""
         checks = [one["value"] is True for one in self.trial.get("evaluations", ()) if one["scope"] == "task"]
-        return achieved(self.trial.get("ran"), checks)
+        return achieved(self.trial.get("ran"), not self.illegal, checks)
 
     @property
     def selection(self) -> float | None:
@@ -141,8 +141,9 @@ def verdict(members: list[Candidate], chosen: Candidate | None, is_tree: bool) -
 
 def set_shares(members: list[Candidate]) -> None:
     """Set the probability of each candidate in the draw: softmax of what the selection used."""
-    furthest = max(candidate.achieved for candidate in members)
-    members = [candidate for candidate in members if candidate.achieved == furthest]
+    if any(candidate.trial.get("ran") is not None for candidate in members):
+        furthest = max(candidate.achieved for candidate in members)
+        members = [candidate for candidate in members if candidate.achieved == furthest]
     scores = [_selection(candidate) for candidate in members]
     if -math.inf in scores:
         return
@@ -184,10 +185,10 @@ def _how_it_lost(candidate: Candidate, chosen: Candidate | None) -> str:
         return "its tick was started again"
     if candidate.round < chosen.round or chosen.depth is not None:
         return "no candidate of its round was good enough"
-    if candidate.achieved < chosen.achieved:
-        return "another one got further when it was tried"
-    if candidate.share is None or chosen.share is None:
+    if chosen.share is None:
         return ""
+    if candidate.share is None:
+        return "another one got further when it was tried"
     beaten = "scored higher than the block, but was " if candidate.share > chosen.share else ""
     return f"{beaten}not drawn: its probability was {percent(candidate.share, 1)}"
 
