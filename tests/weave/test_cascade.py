@@ -8,13 +8,13 @@ import pytest
 
 from tests.support.policies import compose
 from tests.support.recording_server import Server
-from tests.support.script import FAILURE, GOOD, MAIN, Script, T, drafts, odds_for, samples, steps, tick, writes
+from tests.support.script import FAILURE, GOOD, MAIN, Script, T, drafts, odds_for, samples, steps, tick, types, writes
 from tests.support.templates import MISTRAL
 from tests.support.world import Trace
 from weavegen.kernel import prompts
 from weavegen.kernel.context import block_stops, window
 from weavegen.kernel.settings import Settings, settings
-from weavegen.kernel.steps import Candidate, Execute, Executed, Hit, Prompt, Retrieve, Sample, Score
+from weavegen.kernel.steps import Candidate, Execute, Executed, Failure, Hit, Prompt, Retrieve, Sample, Score
 from weavegen.kernel.template import Template
 from weavegen.pool.client import ModelClient
 from weavegen.trace.blocks import BlockType
@@ -428,3 +428,11 @@ def test_a_candidate_that_does_not_compile_may_win_where_none_was_tried() -> Non
 def test_the_evaluator_decides_about_a_candidate_that_was_not_tried_to_its_end() -> None:
     trace = tried(Executed(not_tried="it waits for another agent"))
     assert [step.n for step in samples(trace, T.ACTION)] == [1]
+
+
+@pytest.mark.parametrize(("error", "taken_back"), [(None, False), (FAILURE, True)], ids=["ran", "failed"])
+def test_an_action_that_ran_when_it_was_tried_is_not_taken_back(error: Failure | None, taken_back: bool) -> None:
+    trace = tried(
+        *[Executed(error=error)] * 9, s={"rounds": [1], "attempts": 2}, odds=odds_for(T.ACTION, -3.0), raw=-3.0
+    )
+    assert (T.BACKTRACK in types(trace)) is taken_back

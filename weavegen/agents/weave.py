@@ -78,15 +78,15 @@ def write_prose(t: Tick, type: BlockType, **header: Any) -> Part[bool]:
 def attempt(t: Tick, world: World, type: BlockType) -> Part[Executed | None]:
     """Write a callback block and execute it. After an error, reason about it and try again.
 
-    The first action of a tick with a low score is not executed: the model reasons why not, and tries again.
-    Returns None if no attempt succeeded.
+    The first action of a tick with a low score is not executed, unless it ran when it was tried: the model reasons why
+    not, and tries again. Returns None if no attempt succeeded.
     """
     may_backtrack, after_debug = type is BlockType.ACTION, False
     for attempts_left in reversed(range(t.settings.attempts)):
         draft, error = yield from write_block(t, type, after_debug=after_debug, tries=world.executes)
         if not draft.compiles:
             record(t, draft, error)
-        elif attempts_left and may_backtrack and (draft.score or 0.0) < t.settings.backtrack_below:
+        elif attempts_left and may_backtrack and not draft.tried and (draft.score or 0.0) < t.settings.backtrack_below:
             may_backtrack = False
             t.append(draft)
             yield from write_prose(t, BlockType.BACKTRACK)
