@@ -30,9 +30,9 @@ OBJECTS = {
 STAIRS = ("up staircase", "down staircase")
 EXITS = ("door", "corridor")
 STEPS = {
-    (-1, 0): "h", (1, 0): "l", (0, -1): "k", (0, 1): "j", (-1, -1): "y", (1, -1): "u", (-1, 1): "b", (1, 1): "n",
+    (-1, 0): "h", (1, 0): "l", (0, 1): "k", (0, -1): "j", (-1, 1): "y", (1, 1): "u", (-1, -1): "b", (1, -1): "n",
 }  # fmt: skip
-"""Keys by direction: columns to the right, rows down."""
+"""Keys by direction: columns to the right, rows up."""
 MAX_STEPS = 80
 
 
@@ -122,9 +122,10 @@ class WeaveNethack(Terminal):
         return [thing for thing in self.screen().things() if not kinds or {thing.kind, thing.name} & set(kinds)]
 
     def get_objects(self) -> dict[str, list[tuple[int, int]]]:
-        """What the map shows: for each kind of object the places, as (columns right, rows down) of the player.
+        """What the map shows: for each kind of object the places, as (columns right, rows up) of the player.
 
-        `nearest-stairs` and `nearest-exits` are the places of stairs, and of doors and corridors, the nearest first.
+        So (0, 3) is to the north, as in weave-agent, while a thing of `things` counts rows down. `nearest-stairs` and
+        `nearest-exits` are the places of stairs, and of doors and corridors, the nearest first.
         """
         return objects(self.pane.capture_pane(), self.player)
 
@@ -193,14 +194,14 @@ class WeaveNethack(Terminal):
         return screen.player
 
     def simple_move(self, coordinates: tuple[int, int]) -> None:
-        """Go straight to a place relative to the player, until something is in the way. There is no path finding."""
-        right, down = coordinates
-        for _ in range(min(max(abs(right), abs(down)), MAX_STEPS)):
-            step = ((right > 0) - (right < 0), (down > 0) - (down < 0))
+        """Go straight to a place of `get_objects`: columns right, rows up. Stops at obstacles, finds no way around."""
+        right, up = coordinates
+        for _ in range(min(max(abs(right), abs(up)), MAX_STEPS)):
+            step = ((right > 0) - (right < 0), (up > 0) - (up < 0))
             self.send_keys(STEPS[step])
             if not self.moves[-1][1]:
                 return
-            right, down = right - step[0], down - step[1]
+            right, up = right - step[0], up - step[1]
 
     # ---- the view
 
@@ -254,7 +255,7 @@ def objects(screen: list[str], player: tuple[int, int] | None = None) -> dict[st
     for number, row in rows:
         for column, symbol in enumerate(row):
             if symbol in OBJECTS and (column, number) != (x, y):
-                found.setdefault(OBJECTS[symbol], []).append((column - x, number - y))
+                found.setdefault(OBJECTS[symbol], []).append((column - x, y - number))
     for name, kinds in (("nearest-stairs", STAIRS), ("nearest-exits", EXITS)):
         places = [place for kind in kinds for place in found.get(kind, ())]
         if places:

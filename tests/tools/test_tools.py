@@ -172,13 +172,13 @@ class TestNethack:
         rows = ["The door is locked.", "   -----+--", "   |..$..>|", "   |.@....|##", "   -<------"]
         seen = objects([*rows, *[""] * 17, "Weaver the Stripling   St:18 @ $"])
         assert seen == {
-            "door": [(3, -2)],
-            "gold": [(1, -1)],
-            "down staircase": [(4, -1)],
+            "door": [(3, 2)],
+            "gold": [(1, 1)],
+            "down staircase": [(4, 1)],
             "corridor": [(6, 0), (7, 0)],
-            "up staircase": [(-1, 1)],
-            "nearest-stairs": [(-1, 1), (4, -1)],
-            "nearest-exits": [(3, -2), (6, 0), (7, 0)],
+            "up staircase": [(-1, -1)],
+            "nearest-stairs": [(-1, -1), (4, 1)],
+            "nearest-exits": [(3, 2), (6, 0), (7, 0)],
         }
         assert objects([""] * 24) == {}
 
@@ -291,10 +291,13 @@ class TestNethack:
         moved = act(
             "nethack = self.tools['nethack']\n"
             "places = nethack.get_objects()\n"
-            "nethack.simple_move((1, 0))\n"
-            "return [sorted(places) == sorted(set(places)), all(len(p) == 2 for ps in places.values() for p in ps)]"
+            "keys = []\n"
+            "for way in ((1, 0), (0, 3), (-1, 1), (2, -2)):\n"
+            "    nethack.simple_move(way)\n"
+            "    keys.append(nethack.moves[-1][0])\n"
+            "return [keys, all(len(p) == 2 for ps in places.values() for p in ps)]"
         )
-        assert value(moved) == [True, True]
+        assert value(moved) == [["l", "k", "y", "n"], True]
         assert "Dlvl:1" in value(act("n = self.tools['nethack']\nn.send_keys('Escape')\nreturn n.render()"))
 
 
