@@ -270,6 +270,8 @@ def test_cancelling_a_request_ends_delegated_traces(simulation: Simulation) -> N
     tool_requests.cancel(number, "enough")
     simulation.work()
     assert scalar(simulation.db, "select count(*) from traces where status = 'cancelled'") == 2
+    told = "select count(distinct trace_id) from events where kind = 'cancelled' having count(*) = 2"
+    assert scalar(simulation.db, told) == 2
 
 
 def test_a_change_is_read_at_the_next_turn_and_recorded(simulation: Simulation) -> None:

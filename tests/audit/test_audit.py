@@ -508,6 +508,7 @@ DAMAGE: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "a trace started twice": ("events", ("insert into events (trace_id, kind) values ({g}, 'started')",)),
+    "a trace that ended was cancelled": ("events", ("insert into events (trace_id, kind) values ({g}, 'cancelled')",)),
     "a message is lost": (
         "messages",
         (

@@ -386,6 +386,9 @@ def test_cancelled_traces_run_no_further_steps(db: Database) -> None:
     assert held is not None
     with db.begin() as conn:
         assert traces.cancel(conn, job) == 4
+        assert traces.cancel(conn, job) == 0
+    told = "select array_agg(trace_id order by trace_id) from events where kind = 'cancelled'"
+    assert scalar(db, told) == [1, 2, 3, 4]
     with pytest.raises(StepLost):
         worker.finish(held)
     assert worker.claim(second.step_id) is None
