@@ -367,7 +367,8 @@ def test_a_limit_on_tokens_has_the_name_that_the_server_wants() -> None:
                     client.sample("served", SAID, max_tokens=7, temperature=0.5)
                     assert asked[-1]["max_completion_tokens"] == 7
             client.close()
-            assert sum("max_tokens" in request for request in asked) == 1, "the refusal is remembered"
+            assert sum("max_tokens" in request for request in asked[: len(asked) // 2]) >= 1
+            assert not any("max_tokens" in request for request in asked[len(asked) // 2 :]), "the refusal is remembered"
             asked.clear()
 
 

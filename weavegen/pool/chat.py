@@ -1,6 +1,7 @@
 """The client of a server's chat API: for agents that converse with a server that has no completions."""
 
 import logging
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,10 +19,17 @@ from weavegen.trace.blocks import BlockType
 
 logger = logging.getLogger(__name__)
 
-OPTIONAL = ("tools", "seed", "stop", "n", "temperature")
-"""Parameters that are left out once the server has refused them. Without `n`, each message is one request."""
 NEW_LIMIT = "max_completion_tokens"
 """The name of `max_tokens` for a server whose refusal says so, as OpenAI's does for newer models."""
+OPTIONAL = {
+    "tools": "tool",  # vLLM refuses `"auto" tool choice`
+    "seed": "['\"`]seed['\"`]",
+    "stop": "['\"`]stop['\"`]",
+    "n": "['\"`]n['\"`]|only one completion choice",  # the latter is llama.cpp's
+    "temperature": "temperature.*only the default",  # a value that is out of range is the user's to change
+    "max_tokens": NEW_LIMIT,
+}
+"""Parameters that are left out once the server has refused them, with a regular expression for its refusal."""
 SAMPLES = 8
 """Answers to a yes/no question where the first token does not tell."""
 ANSWER_TOKENS = 4_096
@@ -36,8 +44,7 @@ class _Function(msgspec.Struct):
 
 
 class _Call(msgspec.Struct):
-    type: str = "function"
-    function: _Function | None = None
+    function: _Function
 
 
 class _Message(msgspec.Struct):
@@ -69,7 +76,6 @@ class ChatClient:
         self.base_url = base_url
         self._http = Http(api_key, timeout)
         self._refused: set[str] = set()
-        self._limit = "max_tokens"
 
     def sample(
         self,
@@ -86,14 +92,14 @@ class ChatClient:
 
         The tokens of a message are those with its reasoning; of several, each has an equal share of their sum.
         """
-        tools = chat_messages.tools_of(said)
-        options: dict[str, Any] = {"model": model, "temperature": temperature, "n": n}
-        more = {"max_tokens": max_tokens or None, "seed": seed, "stop": list(stop) or None, "tools": tools or None}
-        options |= {name: value for name, value in more.items() if value is not None}
+        options: dict[str, Any] = {"model": model, "n": n, "temperature": temperature, "seed": seed}
+        options |= {"stop": list(stop), "tools": chat_messages.tools_of(said), "max_tokens": max_tokens or None}
         while True:
-            taken = {name: value for name, value in options.items() if name not in self._refused}
-            native = "tools" in taken
-            taken["messages"] = chat_messages.with_calls(said) if native else chat_messages.plain(said)
+            left_out = [name for name, value in options.items() if name in self._refused or value in (None, [])]
+            taken = {name: value for name, value in options.items() if name not in left_out}
+            if max_tokens and "max_tokens" in left_out:
+                taken[NEW_LIMIT] = max_tokens
+            taken["messages"] = (chat_messages.with_calls if "tools" in taken else chat_messages.plain)(said)
             try:
                 if "n" not in taken:
                     seeds = [{"seed": taken["seed"] + number} if "seed" in taken else {} for number in range(n)]
@@ -105,7 +111,7 @@ class ChatClient:
                 return self._replies([answer], n)
             except ModelError as error:
                 reason = str(error).lower()
-                unknown = next((name for name in OPTIONAL if name in taken and _named(name, reason)), None)
+                unknown = next((name for name in OPTIONAL if name in taken and re.search(OPTIONAL[name], reason)), None)
                 if unknown is None:
                     raise
                 logger.warning("%s does not take %s: %s", self.base_url, unknown, error)
@@ -118,14 +124,16 @@ class ChatClient:
         SAMPLES answers: the share of yes, with half an answer added on either side. Raises ModelError if no answer is
         yes or no.
         """
-        answers = [self._judge(model, asked(said, question), seed) for question in questions]
+        texts = [f"Answer with one word, Yes or No.\n{question}" for question in questions]
+        answers = [self._judge(model, [*said, (BlockType.USER, text)], seed) for text in texts]
         if answers and all(answer.yes <= 0 and answer.no <= 0 for answer in answers):
             raise ModelError(f"the model {model} answers neither yes nor no")
         return answers
 
     def _judge(self, model: str, said: Sequence[Said], seed: int) -> YesNo:
         if "logprobs" not in self._refused:
-            exact = {"max_tokens": 1, "temperature": 1.0, "logprobs": True, "top_logprobs": yes_no.TOP_TOKENS}
+            limit = NEW_LIMIT if "max_tokens" in self._refused else "max_tokens"
+            exact = {limit: 1, "temperature": 1.0, "logprobs": True, "top_logprobs": yes_no.TOP_TOKENS}
             try:
                 answer = self._request({"model": model, "messages": chat_messages.plain(said)} | exact)
                 self._replies([answer], 1)
@@ -140,10 +148,9 @@ class ChatClient:
                 self._refused.add("logprobs")
         replies = self.sample(model, said, n=SAMPLES, max_tokens=ANSWER_TOKENS, seed=seed).continuations
         sides = [yes_no.side(THOUGHT.sub("", reply.text)) for reply in replies]
-        yes, no = sides.count(True), sides.count(False)
-        if yes + no == 0:
-            return YesNo(yes=0.0, no=0.0)
-        return YesNo(yes=(yes + 0.5) / (len(sides) + 1), no=(no + 0.5) / (len(sides) + 1))
+        half = 0.5 if any(side is not None for side in sides) else 0.0
+        yes, no = ((sides.count(side) + half) / (len(sides) + 1) for side in (True, False))
+        return YesNo(yes=yes, no=no)
 
     def close(self) -> None:
         self._http.close()
@@ -154,23 +161,14 @@ class ChatClient:
         self._replies([self._request(body, seconds)], 1)
 
     def _request(self, options: dict[str, Any], seconds: float | None = None) -> _Answer:
-        limit = self._limit
-        body = {limit if name == "max_tokens" else name: value for name, value in options.items()}
         try:
-            return self._http.post(f"{self.base_url}/chat/completions", body, _Answer, seconds)
+            return self._http.post(f"{self.base_url}/chat/completions", options, _Answer, seconds)
         except NotFound as error:
             raise Unfit(f"{error} ({ADDRESS_ADVICE})") from None
-        except ModelError as error:
-            if limit not in body or limit == NEW_LIMIT or NEW_LIMIT not in str(error):
-                raise
-            self._limit = NEW_LIMIT
-            return self._request(options, seconds)
 
     def _replies(self, answers: Sequence[_Answer], n: int) -> Sampled:
-        """Read answers with `n` messages each, and count them in the ledger."""
+        """Read one or several answers with `n` messages each, and count them in the ledger."""
         replies: list[Continuation] = []
-        prompt: int | None = None
-        cached: int | None = None
         for answer in answers:
             if len(answer.choices) != n:
                 problem = f"{self.base_url} answered {len(answer.choices)} messages for {n}"
@@ -183,13 +181,8 @@ class ChatClient:
         return Sampled(continuations=replies, prompt_tokens=prompt, cached_tokens=cached)
 
     def _reply(self, choice: _Choice, tokens: int | None) -> Continuation:
-        """Read a message. Raises TransientError if it has a call of a function without the function."""
-        message, calls = choice.message, []
-        for call in message.tool_calls or ():
-            if call.type == "function":
-                if call.function is None:
-                    raise TransientError(f"{self.base_url} sent a call without its function", kind="malformed")
-                calls.append((call.function.name, call.function.arguments or "{}"))
+        message = choice.message
+        calls = [(call.function.name, call.function.arguments or "{}") for call in message.tool_calls or ()]
         if isinstance(message.refusal, str) and message.refusal:
             return Continuation(text=message.refusal, finish_reason="refusal", tokens=tokens)
         reasoning = message.reasoning_content or message.reasoning
@@ -204,18 +197,3 @@ def number(usage: Any, *path: str) -> int | None:
     for name in path:
         usage = usage.get(name) if isinstance(usage, dict) else None
     return usage if isinstance(usage, int) and 0 <= usage < 2**53 else None
-
-
-def asked(said: Sequence[Said], question: str) -> list[Said]:
-    """A conversation with a yes/no question at its end."""
-    return [*said, (BlockType.USER, f"Answer with one word, Yes or No.\n{question}")]
-
-
-def _named(name: str, reason: str) -> bool:
-    """Whether an error is about a parameter. The names `n` and `stop` are also words."""
-    if name == "n" and "only one completion choice" in reason:  # llama.cpp's refusal does not name it
-        return True
-    if name == "temperature":  # a value that is out of range is the user's to change
-        return name in reason and "only the default" in reason
-    # vLLM refuses tools as `"auto" tool choice`.
-    return name.rstrip("s") in reason if len(name) > 4 else any(f"{quote}{name}{quote}" in reason for quote in "'\"`")
