@@ -61,6 +61,12 @@ def _installation(folder: Path, home: Path) -> Iterator[Config]:
     shutil.rmtree(folder)
 
 
+def test_the_servers_user_can_be_made_after_a_plain_su(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # without -, su keeps such a PATH
+    assert shutil.which("useradd") is None
+    assert shutil.which("useradd", path=postgres._environ()["PATH"])
+
+
 def query(config: Config, statement: str) -> object:
     with unpooled(urls.database_url(config)).begin() as conn:
         result = conn.execute(statement)

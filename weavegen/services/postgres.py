@@ -169,7 +169,8 @@ def _command(config: Config) -> list[str]:
 
 def _environ() -> dict[str, str]:
     # Without PG* variables, which would change where the server listens and where it finds files.
-    return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
+    # After `su` without -, PATH lacks the folders of useradd.
+    return {"PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin", "LC_ALL": "C"}
 
 
 def _account() -> pwd.struct_passwd | None:
@@ -183,7 +184,7 @@ def _account() -> pwd.struct_passwd | None:
         command = ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"]
         command += ["--shell", "/usr/sbin/nologin", SYSTEM_USER]
         try:
-            subprocess.run(command, check=True, capture_output=True)
+            subprocess.run(command, check=True, capture_output=True, env=_environ())
             return pwd.getpwnam(SYSTEM_USER)
         except (OSError, subprocess.CalledProcessError, KeyError):
             raise UsageError(
