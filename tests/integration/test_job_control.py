@@ -205,6 +205,12 @@ def test_a_tick_keeps_the_settings_with_which_it_began(db: Database) -> None:
     assert by_tick[2] == by_tick[3] == {(False, 5, 1.0), (True, 7, 0.5)}
 
 
+def test_settings_of_another_agent_that_are_not_named_do_not_change(db: Database) -> None:
+    job = enqueue(db, 1, delegates={"research": {"model": "small", "steps": 5}, "react": {"steps": 2}})
+    tuned = retune(db, job, delegates={"research": {"steps": 9}})
+    assert tuned.settings == {"delegates": {"research": {"model": "small", "steps": 9}, "react": {"steps": 2}}}
+
+
 def test_budgets_use_the_newest_settings(db: Database) -> None:
     job = enqueue(db, 2, ticks=2)
     worker = Worker(db)
@@ -292,6 +298,8 @@ def due(db: Database) -> list[Message]:
         {"types": {"action": {"ticks": 1}}},
         {"types": {"action": 5}},
         {"types": 5},
+        {"delegates": {"research": 5}},
+        {"delegates": 5},
     ],
 )
 def test_bad_settings_change_nothing(db: Database, values: dict[str, Any]) -> None:

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from weavegen.cli.jobs import merged
 from weavegen.evaluator.evaluation import ratio, share
+from weavegen.store.jobs import merged
 
 
 def test_settings_above_others() -> None:

@@ -19,7 +19,7 @@ from weavegen import config as configuration
 from weavegen import sql
 from weavegen.cli import display, evaluate, rescore
 from weavegen.cli.app import Result, command, reading, writing
-from weavegen.cli.jobs import Param, Set, by_type, merged, pairs
+from weavegen.cli.jobs import Param, Set, by_type, pairs
 from weavegen.cli.pool import members
 from weavegen.cli.tune import Model, Training, Where, collect, train
 from weavegen.cli.watch import show as wait
@@ -30,6 +30,7 @@ from weavegen.evaluator.rubrics import WILL_RUN, parse
 from weavegen.folders import locked
 from weavegen.pool import adapters, served
 from weavegen.store import campaigns, reports
+from weavegen.store.jobs import merged
 from weavegen.text import number
 from weavegen.training import rounds as state
 from weavegen.training.plan import TunePlan

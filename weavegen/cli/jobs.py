@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -237,16 +237,6 @@ def by_type(settings: dict[str, Any]) -> dict[str, Any]:
         else:
             grouped.setdefault(kind, {}).setdefault(owner, {})[name] = value
     return grouped
-
-
-def merged(settings: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings under others, which replace them. Those of single block types and agents are merged, too."""
-    both = {**settings, **above}
-    for kind in ("types", "delegates"):
-        if kind in settings and kind in above:
-            lower, upper = settings[kind], above[kind]
-            both[kind] = {owner: lower.get(owner, {}) | upper.get(owner, {}) for owner in lower | upper}
-    return both
 
 
 @command()

@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -198,17 +198,12 @@ class Retuned:
 def retune(conn: Connection, job_id: int, values: dict[str, Any]) -> Retuned:
     """Give a job other settings: a new revision, for all ticks that begin from now on. Raises UsageError.
 
-    `values`: the settings to change, as in `enqueue`. Within `types`, only the named settings change.
+    `values`: the settings to change, as in `enqueue`.
     """
     job = lock_job(conn, job_id)
     current: dict[str, Any] = sql.run(conn, "store/current_settings", job=job_id).scalar_one()
     before, values = renamed(current), renamed(values, warn=True)
-    types = {**before.get("types", {})}
-    new_types = values.get("types", {})
-    for type, own in new_types.items() if isinstance(new_types, dict) else ():
-        types[type] = {**types.get(type, {}), **own} if isinstance(own, dict) else own
-    after = before | values | ({"types": types} if isinstance(new_types, dict) and types else {})
-    settings(after)
+    settings(after := merged(before, values))
     if after == before:
         return Retuned(job.revision, before, changed=False)
     revision = job.revision + 1
@@ -216,6 +211,20 @@ def retune(conn: Connection, job_id: int, values: dict[str, Any]) -> Retuned:
     for other in sql.run(conn, "store/jobs_of_delegates", job=job_id).scalars():
         log.warning("job %d works for this job and keeps its settings: `weavegen retune %d`", other, other)
     return Retuned(revision, after, changed=True)
+
+
+def merged(settings: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings under others, which replace them. Those of single block types and agents are merged, too.
+
+    `settings` are valid; `above` may be wrong, as a user typed them.
+    """
+    both = {**settings, **above}
+    for kind in ("types", "delegates"):
+        lower, upper = settings.get(kind, {}), above.get(kind)
+        if isinstance(upper, dict):
+            owns = {owner: lower.get(owner, {}) | own if isinstance(own, dict) else own for owner, own in upper.items()}
+            both[kind] = lower | owns
+    return both
 
 
 def retry(
