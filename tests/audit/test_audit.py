@@ -205,6 +205,8 @@ from jobs j join traces t on t.id = {b} where j.called_by = (select job_id from 
 """
 """A trace in this job, requested by the newest step of its kind."""
 
+FAILED = "update steps set status = 'failed', result = null, failure_kind = 'environment', failure = 'it is gone'"
+
 DAMAGE: dict[str, tuple[str, tuple[str, ...]]] = {
     "a block is lost": ("block-indexes", (f"delete from blocks where id = {OBSERVATION}", ADD_UP)),
     "a block is doubled": (
@@ -304,6 +306,7 @@ DAMAGE: dict[str, tuple[str, tuple[str, ...]]] = {
         "open-steps",
         (f"update steps set status = 'ready', result = null, finished_at = null where id = {BEGIN}",),
     ),
+    "a step failed, and its trace went on": ("open-steps", (f"{FAILED} where id = {BEGIN}",)),
     "a lease ran out and nobody noticed": (
         "leases",
         (
@@ -651,6 +654,15 @@ def test_a_tick_of_a_conversation_may_have_no_blocks(corpus: Corpus) -> None:
     with corpus.db.connect() as conn:
         for statement in (tick.replace("t.blocks + 1", "t.blocks"), step, counted):
             conn.execute(Statement(statement.format(t=corpus.talk)))
+        report = prove(conn, Scope(), 3600, None)
+        conn.rollback()
+    assert findings_by_check(report) == {}, [one.findings for one in report.outcomes if one.found]
+
+
+def test_a_researcher_goes_on_after_a_look_up_that_failed(corpus: Corpus) -> None:
+    with corpus.db.connect() as conn:
+        statement = f"{FAILED} where id = (select max(id) from steps where trace_id = :trace and kind = 'consult')"
+        assert conn.execute(Statement(statement), {"trace": corpus.asked}).rowcount == 1
         report = prove(conn, Scope(), 3600, None)
         conn.rollback()
     assert findings_by_check(report) == {}, [one.findings for one in report.outcomes if one.found]

@@ -13,5 +13,6 @@ where {scope} and (
     or s.run < k.run or s.kind <> all(:waits) and exists (
       select from ticks i where i.trace_id = t.id and i.number > k.number and i.finished_at is null))
   or s.run = k.run and k.finished_at is not null
-    and (s.status = 'void' or s.status = 'failed' and t.status not in ('failed', 'cancelled')))
+    and (s.status = 'void' or s.status = 'failed' and t.status not in ('failed', 'cancelled')
+      and s.kind <> 'consult'))  -- a researcher goes on after a look-up that failed
 order by 1, s.id
