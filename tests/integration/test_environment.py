@@ -341,6 +341,19 @@ return [asyncio.run(awaited()) == {call}, type({call}).__mro__[-2].__name__]
         assert equal
         assert kind in ("list", "str", "dict")
 
+    def test_coroutines_of_weave_agent_can_be_given_to_asyncio(self, environment: Environment) -> None:
+        body = """
+import asyncio
+ask = make_simple_score_prompt('Is it so?')
+async def action():
+    asked = [simple_evaluate_outputs(ask, [text]) for text in 'ab']
+    task = asyncio.create_task(self.task.run_evaluations())
+    return [*await asyncio.gather(*asked, agent.view_board()), await asyncio.wait_for(task, 1)]
+one, two, board, evaluated = asyncio.run(action())
+return [one, two, board == agent.view_board(), evaluated, asyncio.run(simple_evaluate_outputs(ask, 'a'))]
+"""
+        assert value(environment, body.strip()) == [[0.5], [0.5], True, {}, [0.5]]
+
     @pytest.mark.parametrize(
         ("size", "tokens"), [('"full"', 768), ('"half"', 384), ('"quarter"', 192), ("200", 384), ("None", 768)]
     )

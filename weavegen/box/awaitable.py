@@ -8,19 +8,28 @@ T = TypeVar("T")
 
 
 class Ready:
-    """Awaiting a value gives the value."""
+    """A value that is a coroutine, too, for `await` and for asyncio.gather, create_task and run. It gives the value."""
 
     def __await__(self) -> Generator[None, None, Any]:
         yield from ()
         return self
 
+    def send(self, value: Any) -> Any:
+        raise StopIteration(self)
+
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
+        raise kind
+
+    def close(self) -> None:
+        """Nothing is left to be done."""
+
 
 class AwaitableList(Ready, list[Any]):
-    pass
+    __hash__ = object.__hash__  # type: ignore[assignment]  # asyncio.gather keeps coroutines in a dict
 
 
 class AwaitableDict(Ready, dict[str, Any]):
-    pass
+    __hash__ = object.__hash__  # type: ignore[assignment]
 
 
 class AwaitableText(Ready, str):
