@@ -6,13 +6,21 @@ import pytest
 
 from weavegen.agents.dialogue import BOX_TOOLS, calls_in, tools_text
 from weavegen.kernel import prompts
-from weavegen.pool.chat_messages import Said, plain, text_of, tools_of, with_calls
+from weavegen.pool.chat_messages import Message, Said, messages_of, text_of, tools_of
 from weavegen.trace.blocks import BlockType
 
 SYSTEM: Said = (BlockType.SYSTEM, prompts.text("react").replace("{tools}", tools_text(BOX_TOOLS)))
 USER: Said = (BlockType.USER, "Count the files.")
 CALL = '<tool_call>{"name": "terminal", "arguments": {"command": "ls | wc -l"}}</tool_call>'
 ANSWER = '<tool_response>{"success": true, "output": "12"}</tool_response>'
+
+
+def plain(said: list[Said]) -> list[Message]:
+    return messages_of(said, native=False)
+
+
+def with_calls(said: list[Said]) -> list[Message]:
+    return messages_of(said, native=True)
 
 
 def roles(said: list[Said]) -> list[str]:

@@ -99,7 +99,7 @@ class ChatClient:
             taken = {name: value for name, value in options.items() if name not in left_out}
             if max_tokens and "max_tokens" in left_out:
                 taken[NEW_LIMIT] = max_tokens
-            taken["messages"] = (chat_messages.with_calls if "tools" in taken else chat_messages.plain)(said)
+            taken["messages"] = chat_messages.messages_of(said, native="tools" in taken)
             try:
                 if "n" not in taken:
                     seeds = [{"seed": taken["seed"] + number} if "seed" in taken else {} for number in range(n)]
@@ -135,7 +135,8 @@ class ChatClient:
             limit = NEW_LIMIT if "max_tokens" in self._refused else "max_tokens"
             exact = {limit: 1, "temperature": 1.0, "logprobs": True, "top_logprobs": yes_no.TOP_TOKENS}
             try:
-                answer = self._request({"model": model, "messages": chat_messages.plain(said)} | exact)
+                messages = chat_messages.messages_of(said, native=False)
+                answer = self._request({"model": model, "messages": messages} | exact)
                 self._replies([answer], 1)
                 top = Logprobs.read(answer.choices[0].logprobs).top
                 judged, lacking = yes_no.from_top(top), not top
@@ -157,7 +158,7 @@ class ChatClient:
 
     def probe(self, model: str, seconds: float) -> None:
         """Sample one token within `seconds`. Raises a request's errors."""
-        body = {"model": model, "messages": chat_messages.plain([(BlockType.USER, "Hello")]), "max_tokens": 1}
+        body = {"model": model, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
         self._replies([self._request(body, seconds)], 1)
 
     def _request(self, options: dict[str, Any], seconds: float | None = None) -> _Answer:
@@ -171,8 +172,7 @@ class ChatClient:
         replies: list[Continuation] = []
         for answer in answers:
             if len(answer.choices) != n:
-                problem = f"{self.base_url} answered {len(answer.choices)} messages for {n}"
-                raise TransientError(problem, kind="malformed")
+                raise TransientError(f"{self.base_url} sent {len(answer.choices)} messages for {n}", kind="malformed")
             prompt, written = number(answer.usage, "prompt_tokens"), number(answer.usage, "completion_tokens")
             cached = number(answer.usage, "prompt_tokens_details", "cached_tokens")
             metering.count(n, prompt, cached, written)

@@ -34,37 +34,27 @@ def tools_of(said: Sequence[Said]) -> list[Message]:
     return []
 
 
-def plain(said: Sequence[Said]) -> list[Message]:
-    """The messages with their tool calls in the text."""
-    messages: list[Message] = []
-    for type, text in said:
-        _add(messages, type, text)
-    return messages
+def messages_of(said: Sequence[Said], *, native: bool) -> list[Message]:
+    """The messages of a conversation. `native`: tool calls and their answers have the API's own form, where all calls
+    of a message are valid; else they stay in the text.
 
-
-def with_calls(said: Sequence[Said]) -> list[Message]:
-    """The messages with tool calls and their answers in the API's own form, where all calls of a message are valid."""
+    A message of the user after another, or after a tool's answer, continues it: strict chat templates refuse both.
+    """
     messages: list[Message] = []
     pairs = iter(zip(said, [*said[1:], (BlockType.USER, "")], strict=False))
     for (type, text), (next_type, next_text) in pairs:
-        calls = _calls(text, len(messages)) if type is BlockType.ASSISTANT else []
+        calls = _calls(text, len(messages)) if native and type is BlockType.ASSISTANT else []
         answers = RESPONSE.findall(next_text) if next_type is BlockType.TOOL else []
-        if not calls or len(answers) != len(calls):  # the API would refuse calls without answers
-            _add(messages, type, text)
-            continue
-        messages.append({"role": role(type), "content": without_calls(text), "tool_calls": calls})
-        for call, answer in zip(calls, answers, strict=True):
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": answer})
-        next(pairs)  # the answers
+        if calls and len(answers) == len(calls):  # the API would refuse calls without answers
+            messages.append({"role": role(type), "content": without_calls(text), "tool_calls": calls})
+            for call, answer in zip(calls, answers, strict=True):
+                messages.append({"role": "tool", "tool_call_id": call["id"], "content": answer})
+            next(pairs)  # the answers
+        elif role(type) == "user" and messages and messages[-1]["role"] in ("user", "tool"):
+            messages[-1]["content"] += f"\n\n{text}"
+        else:
+            messages.append({"role": role(type), "content": text})
     return messages
-
-
-def _add(messages: list[Message], type: BlockType, text: str) -> None:
-    """Add a message. One of the user after another, or after a tool's, continues it: strict templates refuse both."""
-    if role(type) == "user" and messages and messages[-1]["role"] in ("user", "tool"):
-        messages[-1]["content"] += f"\n\n{text}"
-    else:
-        messages.append({"role": role(type), "content": text})
 
 
 def without_calls(text: str) -> str:
