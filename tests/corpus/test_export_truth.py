@@ -251,6 +251,8 @@ def test_the_success_of_a_harbor_task_is_that_of_its_rewards(conn: Connection, r
         )  # fmt: skip
         assert succeeded(conn, trace) is success
     change(conn, "update traces set status = 'failed', ended_because = null where id = :trace", trace=trace)
+    assert succeeded(conn, trace) is None
+    change(conn, "update traces set returned = null where id = :trace", trace=trace)
     assert succeeded(conn, trace) is False
 
 

@@ -1,7 +1,8 @@
 -- Whether the trace t is a success: it returned and, at the last tick of main, every evaluation of its task was true.
 -- Null: none was false, but one was not evaluated. What an evaluation returns counts as true only if it is True.
--- A Harbor task has rewards, which are numbers: its agent's verification says whether all are at least 1.
-case when t.harbor_task_id is not null and t.status = 'ended' then
+-- A Harbor task has rewards, which are numbers: its verification, also after a failure of the agent, says whether all are
+-- at least 1.
+case when t.harbor_task_id is not null and t.returned ? 'success' then
   case when jsonb_typeof(t.returned -> 'success') = 'boolean' then (t.returned -> 'success')::boolean end
 when t.ended_because = 'returned' then (
   select case

@@ -51,5 +51,5 @@ comment on column tick_sums.own_seconds is 'Seconds of its steps that were spent
 comment on column tick_sums.waiting_seconds is 'Seconds that its steps were ready before a worker claimed them.';
 comment on column tick_sums.success is
   'Whether it returned with every evaluation of its task true at its last tick, and had one; of a Harbor task that '
-  'ended, whether every reward is at least 1. Null: it is not over, or none was false and one was not evaluated.';
+  'was verified, whether every reward is at least 1. Null: it is not over, or none was false and one was not evaluated.';
 comment on column tick_sums.task_evaluations is 'Number of evaluations of its task, over all ticks. Without any, it has no success.';

@@ -78,4 +78,4 @@ comment on column trace_stats.started_at is 'When its first step became ready.';
 comment on column trace_stats.finished_at is 'When it ended, failed or was cancelled.';
 comment on column trace_stats.success is
   'Whether it returned with every evaluation of its task true at its last tick, and had one; of a Harbor task that '
-  'ended, whether every reward is at least 1. Null: it is not over, or none was false and one was not evaluated.';
+  'was verified, whether every reward is at least 1. Null: it is not over, or none was false and one was not evaluated.';
