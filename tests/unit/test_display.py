@@ -2,14 +2,16 @@
 
 import dataclasses
 import datetime
+import ipaddress
 import itertools
+import json
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console, RenderableType
 
 from weavegen import text as texts
-from weavegen.cli import display, top, watch
+from weavegen.cli import corpus, display, top, watch
 from weavegen.cli.pool import server_values
 from weavegen.monitoring.progress import JobNow, Paced, Rates, seconds_left
 from weavegen.pool.survey import ServerRow
@@ -49,6 +51,16 @@ def test_durations(seconds: float, text: str) -> None:
 def test_words_between_colons_are_no_pictures(capsys: pytest.CaptureFixture[str]) -> None:
     display.console().print("half = cells[:end:2]", markup=False)
     assert capsys.readouterr().out == "half = cells[:end:2]\n"
+
+
+def test_arrays_and_objects_are_json(capsys: pytest.CaptureFixture[str]) -> None:
+    row = ({"a": [1, None], "é": "x,y"}, [ipaddress.ip_address("10.0.0.1")], None, 2.5)
+    corpus.print_csv(["object", "array", "nothing", "number"], [row])
+    assert capsys.readouterr().out == (
+        'object,array,nothing,number\r\n"{""a"":[1,null],""é"":""x,y""}","[""10.0.0.1""]",,2.5\r\n'
+    )
+    corpus.print_rows(["array"], [row[1:2]])
+    assert json.loads(capsys.readouterr().out) == [{"array": ["10.0.0.1"]}]
 
 
 def test_narrow_windows_hide_columns_one_by_one() -> None:

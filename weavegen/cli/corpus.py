@@ -133,17 +133,19 @@ def print_rows(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
     mark = "[\n"
     for row in rows:
         values = [value if isinstance(value, JSON_TYPES) else str(value) for value in row]
-        line = msgspec.json.encode(dict(zip(columns, values, strict=True))).decode()
+        line = msgspec.json.encode(dict(zip(columns, values, strict=True)), enc_hook=str).decode()
         sys.stdout.write(mark + harmless_json(line))
         mark = ",\n"
     sys.stdout.write("[]\n" if mark == "[\n" else "\n]\n")
 
 
 def print_csv(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
-    """Print rows as they come, after a line of column names."""
+    """Print rows as they come, after a line of column names. Arrays and objects are JSON."""
+    json = msgspec.json.Encoder(enc_hook=str)
+    texts = ([json.encode(one).decode() if isinstance(one, list | dict) else one for one in row] for row in rows)
     terminal = sys.stdout.isatty()
     out = SimpleNamespace(write=lambda line: display.write(line.replace("\r\n", "\n") if terminal else line))
-    csv.writer(out).writerows(itertools.chain([columns], rows))
+    csv.writer(out).writerows(itertools.chain([columns], texts))
 
 
 def print_table(columns: list[str], rows: Iterator[tuple[Any, ...]], limit: int) -> None:
