@@ -222,7 +222,8 @@ MALFORMED = {
     "two choices": {"choices": [{"index": 0, "message": WELL}, {"index": 1, "message": WELL}]},
     "no message": {"choices": [{"index": 0}]},
     "content is a number": {"choices": [{"index": 0, "message": WELL | {"content": 7}}]},
-    "content is a list": {"choices": [{"index": 0, "message": WELL | {"content": [{"type": "text"}]}}]},
+    "a part is a number": {"choices": [{"index": 0, "message": WELL | {"content": [7]}}]},
+    "a part's text is a number": {"choices": [{"index": 0, "message": WELL | {"content": [{"text": 7}]}}]},
     "calls are a number": {"choices": [{"index": 0, "message": WELL | {"tool_calls": 3}}]},
     "a call has no function": {"choices": [{"index": 0, "message": WELL | {"tool_calls": [{"type": "function"}]}}]},
     "a huge number": b'{"choices": [{"index": 0, "message": {"content": 1' + b"0" * 5000 + b"}}]}",
@@ -271,6 +272,17 @@ def test_messages_of_one_request_share_its_tokens() -> None:
         tokens = [reply.tokens or 0 for reply in client.sample("raw", SAID, n=4).continuations]
         client.close()
     assert (sorted(tokens), sum(tokens)) == ([2, 2, 3, 3], 10)
+
+
+def test_a_message_may_come_in_parts() -> None:
+    """Mistral's models that think send their thoughts as a part."""
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "I "}, {"type": "text", "text": "look."}]}
+    content = [thought, {"type": "text", "text": "There are "}, {"type": "text", "text": "12."}]
+    with chatting({"choices": [{"index": 0, "message": WELL | {"content": content}}]}) as raw:
+        client = ChatClient(raw.url, "EMPTY")
+        [reply] = client.sample("raw", SAID).continuations
+        client.close()
+    assert reply.text == "<think>I look.</think>\nThere are 12."
 
 
 def test_a_refusal_is_a_message(monkeypatch: pytest.MonkeyPatch, server: Process) -> None:

@@ -47,8 +47,13 @@ class _Call(msgspec.Struct):
     function: _Function
 
 
+class _Part(msgspec.Struct):
+    text: str = ""
+    thinking: list["_Part"] = []
+
+
 class _Message(msgspec.Struct):
-    content: str | None = None
+    content: str | list[_Part] | None = None
     refusal: Any = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -185,8 +190,10 @@ class ChatClient:
         calls = [(call.function.name, call.function.arguments or "{}") for call in message.tool_calls or ()]
         if isinstance(message.refusal, str) and message.refusal:
             return Continuation(text=message.refusal, finish_reason="refusal", tokens=tokens)
-        reasoning = message.reasoning_content or message.reasoning
-        text = without_nul(chat_messages.text_of(message.content, reasoning, calls))
+        parts = message.content if isinstance(message.content, list) else [_Part(message.content or "")]
+        thought = "".join(one.text for part in parts for one in part.thinking)  # so Mistral's models send it
+        reasoning = message.reasoning_content or message.reasoning or thought
+        text = without_nul(chat_messages.text_of("".join(part.text for part in parts), reasoning, calls))
         finish = choice.finish_reason if isinstance(choice.finish_reason, str) else "stop"
         finish = "stop" if finish in ("tool_calls", "function_call") else finish
         return Continuation(text=text, finish_reason=finish, tokens=tokens)
