@@ -19,7 +19,7 @@ from tests.support.worker import Worker, scalar
 from weavegen import cli, sql
 from weavegen import config as configuration
 from weavegen.database import Database, Statement
-from weavegen.engine import tool_requests
+from weavegen.engine import forking, tool_requests
 from weavegen.errors import ModelError, UsageError
 from weavegen.kernel.steps import Candidate, Execute, LookUp, Sample, Score, Step, ToolSaved, YesNo
 from weavegen.sandbox.environment import Environment
@@ -217,6 +217,23 @@ def test_feedback_resumes_exactly_where_the_request_waited(simulation: Simulatio
     assert [change.at for change in changes] == sorted(change.at for change in changes)
     body = "select body from blocks where type = 'tool' order by id desc limit 1"
     assert '"output": "the text on page 3"' in scalar(simulation.db, body)
+
+
+def test_a_fork_of_a_trace_that_asks_the_user_decides_itself(simulation: Simulation) -> None:
+    simulation.says = [call("ask_user", question="Which text do you mean?"), FINISH]
+    number = tool_requests.create("How warm is it?", seed=5)
+    simulation.work()
+    trace = tool_requests.show(number).request.trace_id
+    with simulation.db.begin() as conn:
+        at = scalar(simulation.db, "select max(index) from blocks where trace_id = :id", id=trace)
+        cut = forking.plan(conn, trace, at)
+        _, [fork] = forking.submit(conn, cut, 1, seed=1, values={}, name=None, version="0")
+    simulation.says = [call("ask_user", question="Which text do you mean?"), FINISH]
+    simulation.work()
+    assert scalar(simulation.db, "select status from traces where id = :id", id=fork) == "ended"
+    body = scalar(simulation.db, "select body from blocks where trace_id = :id and type = 'tool'", id=fork)
+    assert "Nobody can be asked here: decide yourself" in body
+    assert status(number) == S.WAITING_FEEDBACK
 
 
 def test_code_that_asks_the_model_continues_with_its_answer(simulation: Simulation) -> None:

@@ -28,6 +28,7 @@ from weavegen.kernel.steps import (
     Delegate,
     Delegated,
     Ended,
+    HumanAnswer,
     Note,
     ProgramEvaluated,
     Reward,
@@ -47,6 +48,7 @@ MAX_SPECS = 4096  # trace specifications that a process keeps in memory
 MAX_RESTARTS = 3
 """Restarts of one tick because the software has changed. After one more the trace fails."""
 MAX_FAILURE_CHARS = 500
+NOBODY = "Nobody can be asked here: decide yourself, and say so in the result."
 UNSTORABLE = (psycopg.DataError, UnicodeEncodeError)
 """What is raised for a NUL or half a surrogate pair, for example: the database would refuse it every time."""
 Save = Callable[[Connection], None]
@@ -218,7 +220,7 @@ class Engine:
 
     def _insert(self, conn: Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn") -> list[Message] | None:
         """Insert the next steps. Returns the messages to send; None where the trace can go on at once: a subagent's
-        tick was opened, or all tasks for other agents were refused."""
+        tick was opened, or nobody does what was asked for."""
         start, new_steps = tick.start, turn.advance.steps
         # Nothing of a paused job is sent; the sweeper sends it as soon as the job is resumed.
         resend = 0.0 if tick.paused else self.resend
@@ -239,6 +241,9 @@ class Engine:
                 started = self._delegate(conn, trace.id, turn.spec, message.step_id, step)
                 messages += started or []
                 refused += started is None
+            elif isinstance(step, AskHuman) and start.lag:  # a fork: the request belongs to the other trace
+                sql.run(conn, "store/end_step", step=message.step_id, result=HumanAnswer(text=NOBODY))
+                refused += 1
         if refused == len(new_steps):
             return None
         return [] if tick.paused else messages
