@@ -10,7 +10,9 @@ from playwright.sync_api import Browser, expect
 from tests.support.installation import Installation, installed
 from tests.support.ports import free_port
 from tests.support.waiting import until
-from tests.web.serving import PATIENCE, Watched
+from tests.web.serving import PATIENCE, Watched, ask
+from weavegen.database import Database
+from weavegen.store import requests
 
 OBJECTIVE = "Which words are most frequent in the text?"
 """The simulation asks which text is meant."""
@@ -64,6 +66,16 @@ def test_requests_are_entered_answered_and_cancelled(browser: Browser, place: In
     ]
     assert watched.wrong == []
     page.close()
+
+
+def test_a_request_that_is_being_cancelled_is_not_reloaded(address: str, corpus: Database) -> None:
+    """A reload would lose the reason that is being typed. No trace works on this request yet."""
+    with corpus.begin() as conn:
+        number = requests.insert(conn, requests.RequestSpec("Count the words."), "ada")
+    status, _, text = ask(address, "GET", f"/requests/{number}", {})
+    assert (status, 'http-equiv="refresh"' in text, 'href="?cancel=1"' in text) == (200, True, True)
+    status, _, text = ask(address, "GET", f"/requests/{number}?cancel=1", {})
+    assert (status, 'http-equiv="refresh"' in text, "The reason is recorded." in text) == (200, False, True)
 
 
 def test_what_can_not_be_accepted_is_said(browser: Browser, place: Installation) -> None:

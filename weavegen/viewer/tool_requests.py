@@ -32,11 +32,11 @@ class ToolRequests:
         return page("requests.html", requests=rows, simulated=simulated, open=self.writable)
 
     def show(self, request: Request) -> Response:
-        """A request with every change. The page reloads itself while the agent works on it."""
+        """A request with every change. The page reloads itself while the agent works on it, except with ?cancel=1."""
         number = path_number(request, "number")
         with self.reader.connect() as conn:
             row, changes = store.load(conn, number), store.changes(conn, number)
-            trace = {} if row.trace_id is None else traces.trace(conn, row.trace_id)
+            trace = {"model": None} if row.trace_id is None else traces.trace(conn, row.trace_id)
         return page(
             "request.html",
             request=row,
@@ -45,6 +45,7 @@ class ToolRequests:
             over=row.status in store.OVER,
             asks=row.status == RequestStatus.WAITING_FEEDBACK,
             open=self.writable,
+            cancel=request.query_params.get("cancel") == "1",
         )
 
     async def create(self, request: Request) -> Response:
