@@ -1,15 +1,21 @@
 """A job of 100,000 traces."""
 
+import contextlib
 import statistics
 import time
+import urllib.request
+from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.web.serving import tell
+from tests.web.serving import serving, tell
 from tests.web.traces import new_trace
-from weavegen.database import Database, Statement
+from weavegen.config import Config
+from weavegen.database import Connection, Database, Statement
 from weavegen.store import views
+from weavegen.viewer import live
+from weavegen.viewer.app import make_app
 
 TRACES = 100_000
 OTHERS = """
@@ -70,6 +76,31 @@ def test_the_page_of_a_job_has_the_right_traces(page: Page, many: tuple[int, int
     tell(f"{TRACES} traces, /jobs/N{query}: {milliseconds(page, f'/jobs/{job}{query}')}")
     expect(page.locator("tbody .row")).to_have_count(100)
     expect(page.locator("tbody .row td").first).to_have_text(str(trace + first - 1))
+
+
+def test_a_slow_sum_over_the_traces_is_computed_seldom(
+    config: Config, corpus: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "JOBS_POLL_SECONDS", 0.01)
+    reads = 0
+
+    class Slow(Database):
+        @contextlib.contextmanager
+        def connect(self) -> Iterator[Connection]:
+            nonlocal reads
+            reads += 1
+            time.sleep(0.2)
+            with super().connect() as conn:
+                yield conn
+
+    app = make_app(Slow(corpus.url, 4), None)
+    with serving(config, corpus.url, app=app) as address, urllib.request.urlopen(f"{address}/events/jobs") as stream:
+        while not stream.readline().startswith(b"data"):
+            pass
+        time.sleep(1)  # in which it would be computed four times more
+        app.state.closing = True
+        stream.read()
+    assert reads == 1
 
 
 def test_the_first_page_lists_the_job(page: Page, many: tuple[int, int]) -> None:

@@ -18,7 +18,7 @@ from starlette.responses import Response, StreamingResponse
 from weavegen import config as configuration
 from weavegen.database import Database
 from weavegen.errors import UsageError
-from weavegen.monitoring.progress import Rates
+from weavegen.monitoring.progress import Paced, Rates
 from weavegen.services.faults import faults
 from weavegen.store import messages, reports
 from weavegen.viewer import traces
@@ -28,6 +28,7 @@ from weavegen.viewer.responses import NO_STORE, path_number, query_number, whole
 POLL_SECONDS = 0.4
 """Time between queries for a trace or a channel."""
 JOBS_POLL_SECONDS = 1.0
+"""The same for jobs; longer if a query takes long, because it sums over all traces of the jobs."""
 KEEPALIVE_SECONDS = 15.0
 """Silence after which a comment is sent, so that proxies keep the connection."""
 NO_DATABASE = "The database does not answer, or took too long. Is it running? `weavegen up` starts it."
@@ -56,7 +57,7 @@ class Events:
             html = template.render(jobs=jobs, job=jobs[0] if jobs else None, now=now, faults=found)
             return html, [event("jobs", html)], job_id is not None and not jobs[0].open
 
-        return stream(changes(request, read, "", JOBS_POLL_SECONDS))
+        return stream(changes(request, Paced(read, JOBS_POLL_SECONDS).get, "", JOBS_POLL_SECONDS))
 
     async def trace(self, request: Request) -> Response:
         """The state of a trace whenever it has changed."""
