@@ -319,6 +319,25 @@ def test_new_blocks_appear_as_they_are_committed(page: Page, corpus: Database) -
     expect(page.get_by_text("End of the trace.")).to_be_visible()
 
 
+def test_rewards_appear_when_their_tick_ends(page: Page, corpus: Database) -> None:
+    with corpus.begin() as conn:
+        trace = new_trace(conn)
+        add_blocks(conn, trace, [action(number, 3) for number in range(12)])
+    page.goto(f"/traces/{trace}/blocks/11")
+    expect(page.locator("#b11.current")).to_be_in_viewport()
+    page.locator("#b11 summary").click()
+    page.locator("#b11").get_by_label("Note").fill("It is not lost")
+    with corpus.begin() as conn:
+        conn.execute(Statement("update blocks set reward = 0.125 where trace_id = :id and index = 11"), {"id": trace})
+        tick = "insert into ticks (trace_id, number, subagent, deadline, first_block, clock, reward, finished_at) "
+        conn.execute(Statement(f"{tick} values (:id, 1, 'main', 0, 0, 0, 0.25, now())"), {"id": trace})
+        conn.execute(Statement("update traces set ticks = 1, bytes = 4200 where id = :id"), {"id": trace})
+    expect(page.locator("#b11 header")).to_contain_text("reward 0.125")
+    expect(page.locator("#reward")).to_have_text("0.25")
+    expect(page.locator("#bytes")).to_have_text("4.2 kB")
+    expect(page.locator("#b11").get_by_label("Note")).to_have_value("It is not lost")
+
+
 def test_a_restarted_tick_changes_the_page(page: Page, corpus: Database) -> None:
     with corpus.begin() as conn:
         trace = new_trace(conn)

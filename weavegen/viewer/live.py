@@ -21,8 +21,9 @@ from weavegen.errors import UsageError
 from weavegen.monitoring.progress import Paced, Rates
 from weavegen.services.faults import faults
 from weavegen.store import messages, reports
+from weavegen.text import bytes_text
 from weavegen.viewer import traces
-from weavegen.viewer.rendering import templates
+from weavegen.viewer.rendering import number, templates
 from weavegen.viewer.responses import NO_STORE, path_number, query_number, whole_number
 
 POLL_SECONDS = 0.4
@@ -66,7 +67,8 @@ class Events:
         def read() -> Reading:
             with self.reader.connect() as conn:
                 state = traces.state(conn, trace_id)
-            return state["key"], [event("state", state, state["key"])], state["over"]
+            texts = {"bytes": bytes_text(state["bytes"]), "reward": number(state["reward"], 2)}
+            return state["key"], [event("state", state | texts, state["key"])], state["over"]
 
         return stream(changes(request, read, last_known(request)))
 

@@ -25,7 +25,8 @@ def simulated_jobs(conn: Connection, job_ids: set[int]) -> set[int]:
 
 
 def state(conn: Connection, trace_id: int) -> dict[str, Any]:
-    """How far a trace is; its `key` changes with it. Recorded blocks change only when `restarts` does.
+    """How far a trace is; its `key` changes with it. Recorded blocks change when `restarts` does, their rewards when
+    `ticks` does.
 
     Raises UsageError if there is no such trace.
     """

@@ -205,10 +205,25 @@
     announce(`${total} blocks`);
   }
 
+  /** Show the rewards of blocks that are shown already: they get them at the end of their tick. */
+  async function reward() {
+    for (const piece of [...root.children]) {
+      await piece.loading;
+      if (!piece.loaded) continue;
+      const first = Number(piece.dataset.first);
+      const box = document.createElement("template");
+      box.innerHTML = await fetched(first, first + size);
+      for (const block of $$(".block", box.content)) {
+        const header = $(`#${block.id} > header`, piece);
+        if (header && !header.contains(document.activeElement)) header.replaceWith($("header", block));
+      }
+    }
+  }
+
   let queue = Promise.resolve();
   async function update(state, id) {
     known = id || known;
-    $("#ticks").textContent = state.ticks;
+    for (const name of ["bytes", "reward"]) $(`#${name}`).textContent = state[name];
     const status = $("#status .status");
     if (status.textContent !== state.status) {
       status.className = `status ${state.status}`;
@@ -235,6 +250,8 @@
       total = Math.min(total, state.blocks);
     }
     if (state.blocks > total) await grow(state.blocks);
+    if ($("#ticks").textContent !== String(state.ticks)) await reward();
+    $("#ticks").textContent = state.ticks;
     $("#count").textContent = total.toLocaleString("en");
     if (following) $("#end").scrollIntoView({ block: "end" });
   }
