@@ -338,6 +338,21 @@ def test_rewards_appear_when_their_tick_ends(page: Page, corpus: Database) -> No
     expect(page.locator("#b11").get_by_label("Note")).to_have_value("It is not lost")
 
 
+def test_following_ends_where_a_person_goes_back(page: Page, corpus: Database) -> None:
+    with corpus.begin() as conn:
+        trace = new_trace(conn)
+        add_blocks(conn, trace, [action(number, 3) for number in range(24)])
+    page.goto(f"/traces/{trace}")
+    follow = page.get_by_role("button", name="Follow")
+    for key in ("k", "g", "PageUp"):
+        page.keyboard.press("G")
+        expect(page.locator("#b23.current")).to_be_in_viewport()
+        follow.click()
+        expect(follow).to_have_attribute("aria-pressed", "true")
+        page.keyboard.press(key)
+        expect(follow).to_have_attribute("aria-pressed", "false")
+
+
 def test_a_restarted_tick_changes_the_page(page: Page, corpus: Database) -> None:
     with corpus.begin() as conn:
         trace = new_trace(conn)

@@ -168,7 +168,12 @@
     if (on) $("#end").scrollIntoView({ block: "end" });
   }
   $("#follow").addEventListener("click", () => setFollowing(!following));
-  addEventListener("wheel", (event) => event.deltaY < 0 && following && setFollowing(false), { passive: true });
+  /** Stop following where a person leaves the end: otherwise the next block would take them back to it. */
+  const leave = () => following && setFollowing(false);
+  addEventListener("wheel", (event) => event.deltaY < 0 && leave(), { passive: true });
+  addEventListener("touchmove", leave, { passive: true });
+  addEventListener("keydown", (event) => ["PageUp", "ArrowUp", "Home"].includes(event.key) && leave());
+  root.addEventListener("went", (event) => Number(event.target.dataset.index) < total - 1 && leave());
 
   async function grow(now) {
     const before = total;
