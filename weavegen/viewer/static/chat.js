@@ -43,7 +43,8 @@
     if (answer?.ok) form.reset();
   });
   $("#text")?.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey) {
+    // While an input method composes a character, Enter chooses it.
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
       event.preventDefault();
       form.requestSubmit();
     }
