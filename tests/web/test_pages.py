@@ -204,6 +204,19 @@ def test_a_candidate_is_found_by_its_number(page: Page, corpus: Database) -> Non
     assert page.request.get("/candidates/987654321").status == 404
 
 
+def test_the_candidates_of_a_copied_block_are_those_of_the_other_trace(address: str, corpus: Database) -> None:
+    with corpus.begin() as conn:
+        trace, fork = new_trace(conn, status="ended"), new_trace(conn, status="ended")
+        for one in (trace, fork):
+            add_blocks(conn, one, [action(number, 1) for number in range(3)])
+        forked = "update traces set fork_of = :trace, fork_at = 2 where id = :fork"
+        conn.execute(Statement(forked), {"trace": trace, "fork": fork})
+    for index, copied in ((1, True), (2, False)):
+        status, _, text = ask(address, "GET", f"/traces/{fork}/blocks/{index}/candidates", {})
+        there = f'href="/traces/{trace}/blocks/{index}/candidates"' in text
+        assert (status, there, "The model did not write this block" in text) == (200, copied, not copied)
+
+
 def test_deep_link_and_keys(page: Page, corpus: Database) -> None:
     trace, index = rejected(corpus)
     page.goto(f"/traces/{trace}/blocks/{index}")

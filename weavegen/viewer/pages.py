@@ -133,7 +133,7 @@ class Pages:
         index = path_number(request, "index")
         with self.trace_of(request) as (conn, trace):
             wrote = sql.run(conn, "viewer/step_of_block", trace=trace["id"], index=index).one_or_none()
-            row = required(wrote, f"the model wrote no block {index} of trace {trace['id']}, so it read no prompt")
+            row = required(wrote, f"the model wrote no block {index} in trace {trace['id']}, so it read no prompt")
             reader = PromptReader(conn, row.trace_id)
             reader.load([row.step_id])
             read = required(reader.prompt(row.step_id), f"what the model read before block {index} was not recorded")
