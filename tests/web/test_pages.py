@@ -8,8 +8,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.web.places import PLACES, rejected
-from tests.web.serving import tell
+from tests.web.serving import ask, serving, tell
 from tests.web.traces import HOSTILE, action, add_blocks, add_candidates, new_trace
+from weavegen.config import SIMULATED_MODEL, Config
 from weavegen.database import Database, Statement
 from weavegen.store import messages, reports
 from weavegen.trace.blocks import BlockType
@@ -459,6 +460,23 @@ def test_figures(page: Page) -> None:
     page.get_by_label("Job").select_option(index=1)
     page.get_by_role("button", name="Show").click()
     expect(page.locator("h1")).to_contain_text("of job")
+
+
+def test_an_old_job_can_be_chosen_and_says_that_it_is_simulated(config: Config, db: Database) -> None:
+    with db.begin() as conn:
+        for number in range(reports.JOBS + 2):
+            new_trace(conn, name=f"job {number}")
+        conn.execute(Statement("update jobs set model = :model where id = 1"), {"model": SIMULATED_MODEL})
+    with serving(config, db.url) as address:
+        for path in ("/figures", "/review"):
+            status, _, text = ask(address, "GET", f"{path}?job=1", {})
+            chosen = '<option value="1" selected>1: job 0</option>' in text
+            assert (status, chosen, "<strong>Simulation.</strong>" in text) == (200, True, True), path
+            assert f'<option value="{reports.JOBS + 2}">' in text
+            assert '<option value="2"' not in text
+        # The figures of all jobs include those that are not in the list.
+        assert "<strong>Simulation.</strong>" in ask(address, "GET", "/figures", {})[2]
+        assert "<strong>Simulation.</strong>" not in ask(address, "GET", "/figures?job=3", {})[2]
 
 
 def test_chat(page: Page, corpus: Database) -> None:

@@ -76,9 +76,9 @@ class Annotations:
         job_id, number = query_number(request, "job"), query_number(request, "page") or 0
         me, since = annotator(request), query_number(request, "since") or int(1000 * time.time())
         with self.reader.connect() as conn:
-            jobs = reports.jobs(conn)
+            jobs = traces.rows(conn, "jobs_to_choose", job=job_id, limit=reports.JOBS)
             if job_id is None and jobs:
-                job_id = jobs[0].id
+                job_id = jobs[0]["id"]
             part = {"limit": ITEMS_PER_PAGE + 1, "offset": number * ITEMS_PER_PAGE, "since": since}
             items = traces.rows(conn, "review", job=job_id, me=me, **part)
         about = {"job_id": job_id, "page": number, "since": since, "more": len(items) > ITEMS_PER_PAGE}

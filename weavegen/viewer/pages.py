@@ -187,8 +187,8 @@ class Pages:
             return page(
                 "figures.html",
                 job_id=job_id,
-                jobs=(jobs := reports.jobs(conn)),
-                simulated=traces.simulated_jobs(conn, {job.id for job in jobs} if job_id is None else {job_id}),
+                jobs=traces.rows(conn, "jobs_to_choose", job=job_id, limit=reports.JOBS),
+                simulated=traces.simulated_jobs(conn, None if job_id is None else {job_id}),
                 calibration=figures.calibration(conn, job_id),
                 rewards=figures.rewards(conn, job_id),
                 ages=reports.materialised(conn, "evaluator_calibration, tick_stats"),

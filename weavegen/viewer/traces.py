@@ -19,9 +19,9 @@ def rows(conn: Connection, query: str, **values: Any) -> list[dict[str, Any]]:
     return sql.run(conn, f"viewer/{query}", **values).mappings()
 
 
-def simulated_jobs(conn: Connection, job_ids: set[int]) -> set[int]:
-    """The jobs among `job_ids` whose texts the simulated model writes."""
-    return set(sql.run(conn, "viewer/jobs_of_model", ids=list(job_ids), model=SIMULATED_MODEL).scalars())
+def simulated_jobs(conn: Connection, job_ids: set[int] | None) -> set[int]:
+    """The jobs among `job_ids`, or among all (None), whose texts the simulated model writes."""
+    return set(sql.run(conn, "viewer/jobs_of_model", ids=job_ids, model=SIMULATED_MODEL).scalars())
 
 
 def state(conn: Connection, trace_id: int) -> dict[str, Any]:

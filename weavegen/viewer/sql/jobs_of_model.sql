@@ -1,2 +1,3 @@
--- The jobs among :ids whose texts the model writes.
-select id from jobs where id = any(:ids) and model = :model
+-- The jobs among :ids, or among all (null), whose texts the model writes.
+select id from jobs
+where model = :model and (cast(:ids as bigint[]) is null or id = any(cast(:ids as bigint[])))
