@@ -144,12 +144,14 @@ def _callback(type: BlockType, tree: ast.Module) -> dict[str, float]:
     function = first_function(tree.body)
     call = next((call for node in tree.body if (call := registration(node, REGISTERS[type]))), None)
     penalties = {"shape": 0.0 if fit(type, tree.body)[1] else 1.0, "extra_elements": _extra(len(tree.body) - 2)}
+    args, keywords = (call.args, call.keywords) if call is not None else ([], [])
+    given = {keyword.arg: keyword.value for keyword in keywords} | dict(zip(("title", "callback"), args, strict=False))
     if call is not None and function is not None:
-        name = _argument(call, 1, "callback")
+        name = given.get("callback")
         penalties["wrong_name"] = 0.0 if isinstance(name, ast.Name) and name.id == function else 2.0
     nodes = list(_walk(tree))
     if type is BlockType.EVALUATION:
-        title = None if call is None else _argument(call, 0, "title")
+        title = given.get("title")
         readable = isinstance(title, ast.Constant) and isinstance(title.value, str)
         penalties["title"] = 2.0 if not readable else 0.0 if _is_question(title) else 1.0
         penalties["assertions"] = 0.3 * sum(isinstance(node, ast.Assert) for node, _ in nodes)
@@ -157,11 +159,6 @@ def _callback(type: BlockType, tree: ast.Module) -> dict[str, float]:
         penalties["assertions"] = _assertions([(node, tried) for node, tried in nodes if isinstance(node, ast.Assert)])
         penalties["forbidden_calls"] = sum((_forbidden(node) for node, _ in nodes if isinstance(node, ast.Call)), 0.0)
     return penalties
-
-
-def _argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
-    given = [*call.args[position : position + 1], *(keyword.value for keyword in call.keywords if keyword.arg == name)]
-    return given[0] if given else None
 
 
 def _walk(tree: ast.Module) -> Iterator[tuple[ast.AST, bool]]:
