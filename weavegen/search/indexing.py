@@ -44,14 +44,8 @@ def work(conn: Connection) -> bool:
     """
     if not sql.run(conn, "store/try_advisory_lock", key=ADVISORY_LOCK).scalar_one():
         return False
-    delete_retired(conn)
+    sql.run(conn, "search/delete_retired", kept=RETIRED_SECONDS)
     return merge_next(conn) or seal_next(conn)
-
-
-def delete_retired(conn: Connection) -> None:
-    """Delete the segments that no query reads any more."""
-    for segment in sql.run(conn, "search/delete_retired", kept=RETIRED_SECONDS).scalars():
-        sql.run(conn, "search/delete_postings", segment=segment)
 
 
 def seal_next(conn: Connection) -> bool:
