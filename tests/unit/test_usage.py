@@ -1,4 +1,4 @@
-"""Commands that refuse their arguments before they ask any service: one line, exit code 2, and nothing is changed."""
+"""The command line without any service: arguments that are refused in one line, with exit code 2, and the output."""
 
 import os
 import shutil
@@ -51,3 +51,8 @@ def test_options_that_would_be_ignored(tmp_path: Path, arguments: list[str], adv
 def test_options_with_an_open_quotation_mark(tmp_path: Path) -> None:
     given = ("up", "--vllm", "some/model", "--vllm-options", "--x '/y")
     assert "--vllm-options can't be read" in refusal(tmp_path, *given)
+
+
+def test_a_group_without_a_command_prints_only_its_help(tmp_path: Path) -> None:
+    done = command.run(["nano"], {"PATH": os.environ["PATH"]}, tmp_path, 60)
+    assert (done.returncode, done.stderr, "serve" in done.stdout) == (2, "", True)

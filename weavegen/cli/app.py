@@ -218,8 +218,8 @@ def resource_problem(error: Exception) -> str | None:
 
 
 def fail(message: str, code: int = 2) -> NoReturn:
-    """Print one line to standard error and exit."""
-    sys.stderr.write(f"weavegen: {harmless(' '.join(message.split()))}\n")
+    """Print one line to standard error and exit. No message: typer has printed the help instead."""
+    sys.stderr.write(f"weavegen: {harmless(' '.join(message.split()))}\n" if message else "")
     sys.exit(code)
 
 
