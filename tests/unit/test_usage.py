@@ -2,11 +2,13 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support import TICTACTOE, command
+from tests.support import ROOT, TICTACTOE, command
 
 
 def refusal(folder: Path, *arguments: str | Path, **environ: str) -> str:
@@ -56,3 +58,12 @@ def test_options_with_an_open_quotation_mark(tmp_path: Path) -> None:
 def test_a_group_without_a_command_prints_only_its_help(tmp_path: Path) -> None:
     done = command.run(["nano"], {"PATH": os.environ["PATH"]}, tmp_path, 60)
     assert (done.returncode, done.stderr, "serve" in done.stdout) == (2, "", True)
+
+
+def test_a_reader_that_has_read_enough_is_no_error() -> None:
+    end, output = os.pipe()
+    os.close(end)  # as `| head -0` does
+    program = [sys.executable, "-m", "weavegen.cli", "--version"]
+    with open(output, "wb") as pipe:
+        done = subprocess.run(program, cwd=ROOT, stdout=pipe, stderr=subprocess.PIPE, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -44,6 +44,10 @@ class HarmlessConsole(Console):
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else harmless(text), style, control)
 
+    def on_broken_pipe(self) -> None:
+        """As print does it: `head` has read enough, and rich would end this program with exit code 1."""
+        raise BrokenPipeError
+
 
 def console(*, stderr: bool = False) -> Console:
     """A console on standard output or standard error; 200 columns wide if that is not a terminal."""
