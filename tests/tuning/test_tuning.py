@@ -1,5 +1,6 @@
 """One turn of the loop with weavegen-nano: it writes, is measured, is trained, and writes again."""
 
+import dataclasses
 import json
 import math
 import subprocess
@@ -15,6 +16,7 @@ from safetensors.numpy import load_file
 from tests.support import ROOT
 from tests.support.installation import Installation, installed
 from tests.support.trl import PYTHON
+from weavegen.cli import tune
 from weavegen.evaluator.rubrics import WILL_RUN
 from weavegen_nano import WEIGHTS
 
@@ -164,6 +166,18 @@ def test_bad_input_gives_one_line_and_leaves_nothing(
     assert done.returncode == 2, done.stderr
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_same_command_can_be_given_again_after_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*given: object) -> dict[str, int]:
+        (tmp_path / "out" / "data").mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tune, "collect", interrupted)
+    usual = {field.name: field.default for field in dataclasses.fields(tune.Training)}
+    with pytest.raises(KeyboardInterrupt):
+        tune.tune(model="no-model", to=tmp_path / "out", **usual)
     assert not (tmp_path / "out").exists()
 
 

@@ -121,8 +121,9 @@ def tune(
     try:
         rows = collect(plan, where or [])
         losses = train(launcher, plan, to)
-    except (UsageError, typer.Exit):
-        shutil.rmtree(to, ignore_errors=True)
+    except BaseException as error:  # Ctrl-C, too: the same command can be given again
+        if type(error) is not WeavegenError:  # what a failed training leaves may say why
+            shutil.rmtree(to, ignore_errors=True)
         raise
     if load is not None:
         adapters.load(members(), load, to)
