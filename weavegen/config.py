@@ -23,7 +23,6 @@ SIMULATED_MODEL = "weavegen-sim"
 NO_KEY = "EMPTY"
 """The key that is sent to a server that needs none, as in vLLM's own examples."""
 
-
 PERSONAL = frozenset({"WEAVEGEN_HOME", "WEAVEGEN_USER"})
 """Variables of the person at the command line: other commands do not take them from what `up` stored."""
 SECRET = re.compile(r"KEY|TOKEN")
@@ -75,10 +74,8 @@ class Config:
     model: str = "nano"
     """WEAVEGEN_MODEL: what `up` starts if there is no OPENAI_BASE_URL: `nano` (the small model that comes with
     weavegen, on the CPU), a folder with another one, `sim` (the simulation), or `none`."""
-
     prices: str = ""
     """WEAVEGEN_PRICES: prices of a million tokens, as MODEL=PROMPT/SAMPLED,...; the ledger shows the cost."""
-
     vllm: str | None = None
     """WEAVEGEN_VLLM: a Python that has vLLM, for `up --vllm`; None: this one, or that of scripts/vllm.sh."""
 
@@ -183,7 +180,7 @@ def load(environ: Mapping[str, str] = os.environ) -> Config:
         model_url=_without_secrets(environ.get("OPENAI_BASE_URL") or ""),
         api_key=secret("OPENAI_API_KEY") or NO_KEY,
         host=environ.get("WEAVEGEN_HOST") or socket.gethostname(),
-        max_active=int(number("WEAVEGEN_MAX_ACTIVE", 64)),
+        max_active=max(1, int(number("WEAVEGEN_MAX_ACTIVE", 64))),
         lease=number("WEAVEGEN_LEASE", 15.0),
         sandbox=environ.get("WEAVEGEN_SANDBOX") or "bubblewrap",
         discord_token=secret("WEAVEGEN_DISCORD_TOKEN"),

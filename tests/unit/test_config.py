@@ -67,6 +67,10 @@ def test_a_number_out_of_range_is_a_one_line_error(value: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_at_least_one_trace_runs() -> None:
+    assert config.load({"WEAVEGEN_MAX_ACTIVE": "0.5"}).max_active == 1
+
+
 def test_an_empty_variable_counts_as_unset() -> None:
     assert config.load({"DATABASE_URL": "", "WEAVEGEN_LEASE": ""}) == config.load({})
 
