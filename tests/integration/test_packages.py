@@ -145,6 +145,11 @@ def test_folders_that_can_not_be_used(tmp_path: Path) -> None:
         enqueueing.choose_packages(configuration.load({}), "a", "b")
 
 
+def test_a_folder_of_metadata_without_metadata_is_no_package(tmp_path: Path) -> None:
+    (tmp_path / "left-1.0.dist-info").mkdir()  # as pip leaves it if it is killed
+    assert packages.from_folder(tmp_path).versions == {}
+
+
 def test_jobs_with_the_same_packages_share_a_record(db: Database) -> None:
     chosen = Packages(requirements="one\n", versions={"one": "1.5"})
     options: dict[str, Any] = {"agent": "weave", "model": None, "seed": 1, "settings": {}, "version": "0"}

@@ -73,9 +73,9 @@ def folder_name(requirements: str) -> str:
 
 @lru_cache(64)
 def read_versions(folder: Path) -> dict[str, str]:
-    """Version of each package in a folder, by normalised name. A folder that was installed never changes."""
+    """Version of each package with metadata, by normalised name. A folder that was installed never changes."""
     found = importlib.metadata.distributions(path=[str(folder)])
-    return {canonicalize_name(one.metadata["Name"]): one.version for one in found}
+    return {canonicalize_name(name): one.version for one in found if (name := one.metadata["Name"])}
 
 
 def run_pip(requirements: str, folder: Path, versions: Mapping[str, str] | None) -> None:
