@@ -252,6 +252,9 @@ def test_the_image_contains_what_the_code_needs() -> None:
     for name in " ".join(copied).split():
         assert (ROOT / name).exists(), name
         assert f"!{name}" in allowed, name
+    licenses = re.search(r'license-files = \["(.+)"\]', (ROOT / "pyproject.toml").read_text())
+    assert licenses is not None
+    assert licenses[1] in " ".join(copied).split()
     packaged = re.search(r"include = \[(.*)\]", (ROOT / "pyproject.toml").read_text())
     assert packaged is not None
     assert set(re.findall(r'"(\w+)\*"', packaged[1])) <= set(" ".join(copied).split())
