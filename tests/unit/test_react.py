@@ -167,6 +167,22 @@ def test_a_bootstrap_file_is_executed_and_gives_the_task_and_the_check() -> None
         assert talk.blocks[-1].body == f"Outcome:\ntask evaluation | Did we win? | {value}"
 
 
+@pytest.mark.parametrize(
+    ("text", "value", "success"), [("Done.", True, None), ("Done.", False, False), ("", True, False)]
+)
+def test_success_is_unknown_only_where_nothing_speaks_against_it(text: str, value: bool, success: bool | None) -> None:
+    lost = Failure(type="OSError", message="no", traceback="", stage="process")
+    evaluated = Evaluated(title="Did we win?", scope="task", value=value)
+    unknown = Evaluated(title="Is it safe?", scope="task", protected=True, cause="infrastructure", error=lost)
+    usual = world(text)
+
+    def answer(step: Step) -> Any:
+        evaluates = isinstance(step, Execute) and step.op == "evaluate"
+        return Executed(evaluations=(evaluated, unknown)) if evaluates else usual(step)
+
+    assert Talk("react", "self.add_action('a', b)", answer).run().returned["success"] is success
+
+
 def test_a_failing_bootstrap_file_fails_the_trace() -> None:
     failure = Failure(type="OSError", message="no", traceback="", stage="callback")
     talk = Talk("react", "self.add_action('a', b)", lambda step: Executed(error=failure))

@@ -137,17 +137,16 @@ def step(t: Tick) -> Part[Ended]:
     if unfinished and t.number < limit:
         return dialogue.next_tick(state)
     evaluations: tuple[Evaluated, ...] = (yield from evaluate(t)) if state.checked else ()
-    counted = [evaluated for evaluated in evaluations if evaluated.cause is None]
-    passed = all(evaluated.error is None and evaluated.value is True for evaluated in counted)
-    known = not passed or len(counted) == len(evaluations)
-    values = {evaluated.title: evaluated.value for evaluated in evaluations}
     problem = f"Reached maximum steps ({limit})" if unfinished else None
     finish = message.candidate.finish_reason
     if not message.calls and (not message.answer or finish in NO_ANSWER):
         problem = f"No final answer ({finish})"
+    counted = [evaluated for evaluated in evaluations if evaluated.cause is None]
+    true = all(evaluated.error is None and evaluated.value is True for evaluated in counted)
+    values = {evaluated.title: evaluated.value for evaluated in evaluations}
     return dialogue.end_trace(
         Result(
-            success=passed and problem is None if known or problem is not None else None,
+            success=problem is None and (None if true and len(counted) < len(evaluations) else true),
             final_response="" if unfinished else message.answer,
             steps=t.number,
             total_tokens=message.tokens,
