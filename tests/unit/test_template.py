@@ -126,6 +126,36 @@ def test_blocks_are_one_user_message(family: str, tmp_path: Path) -> None:
     assert f"{template.block_open}blocks\n{asking}" == rendered.removesuffix("\n") + "\n" + header
 
 
+HARMONY = """
+{{- '<|start|>system<|message|>You are ChatGPT.<|end|>' -}}
+{%- if messages[0].role == 'system' -%}
+{{ '<|start|>developer<|message|># Instructions\\n\\n' + messages[0].content + '\\n\\n<|end|>' }}
+{%- endif -%}
+{%- for m in messages -%}
+{%- if m.role == 'assistant' -%}
+{{ '<|start|>assistant<|channel|>final<|message|>' + m.content }}
+{{- '<|return|>' if loop.last and not add_generation_prompt else '<|end|>' }}
+{%- elif m.role == 'user' -%}
+{{ '<|start|>user<|message|>' + m.content + '<|end|>' }}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ '<|start|>assistant' }}{% endif -%}
+"""
+
+
+@pytest.mark.parametrize("talk", TALKS)
+def test_gpt_oss_writes_to_its_final_channel(talk: str, tmp_path: Path) -> None:
+    """Its template lets the model choose a channel, and servers leave the marks of the channels out of the text."""
+    own = folder(tmp_path, HARMONY, {})
+    template = chat_template.read(str(own))
+    final = "<|channel|>final<|message|>"
+    roles = TALKS[talk]
+    texts = [f"This is message {number}." for number, _ in enumerate(roles)]
+    messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+    assert composed(template, roles, texts) == chat_template.renderer(own)(messages, True) + final
+    assert template.block_close.endswith(f"<|start|>assistant{final}")
+
+
 def test_a_block_ends_at_the_marks_of_the_template() -> None:
     assert block_stops(MISTRAL)[4:] == ("</s>", "[INST]", "[/INST]")
     assert block_stops(PLAIN)[4:] == ("<|im_end|>", "<|im_start|>")

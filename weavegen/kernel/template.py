@@ -112,6 +112,8 @@ def derive(render: Render) -> Template:
     _, after_reply = _around(render([user, reply], False), _REPLY)
     talk = render([user, reply, again], True)
     _, reply_open = _around(talk.partition(_REPLY)[0], _USER)
+    if reply_open.startswith(tail) and "<|channel|>" in reply_open:
+        tail = reply_open  # gpt-oss chooses a channel; in another one, thought and answer would be one text
     between, _ = _around(talk.partition(_REPLY)[2], _AGAIN)
     if not between.startswith(after_reply):
         after_reply = ""
@@ -120,11 +122,9 @@ def derive(render: Render) -> Template:
         begin, rest = _around(render([_message("system", _SYSTEM), user], True), _SYSTEM)
         after_system, _ = _around(rest, _USER)
     except UsageError:
-        begin, after_system = "", ""
+        begin, after_system = first_user, "\n\n"
     folded = not (after_system.endswith(user_open) and user_open)
-    if folded:
-        begin, after_system = begin or first_user, after_system or "\n\n"
-    else:
+    if not folded:
         after_system = after_system.removesuffix(user_open)
     return Template(
         block_open=first_user,
