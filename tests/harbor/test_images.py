@@ -1,6 +1,7 @@
 """Builds of images: several steps that need one at the same time, full disks, and builds that are killed or fail."""
 
 import contextlib
+import os
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +13,8 @@ import pytest
 from tests.harbor.world import BASE, FILES, TOML, World, write_task
 from tests.support.waiting import until
 from weavegen import folders
-from weavegen.config import Config
-from weavegen.errors import EnvironmentFailure, Unserved
+from weavegen.config import Config, load
+from weavegen.errors import EnvironmentFailure, Unserved, UsageError
 from weavegen.harbor import folder
 from weavegen.harbor.verifier import image_of, task_files
 from weavegen.kernel.harbor import HarborTask
@@ -147,6 +148,16 @@ def test_podman_makes_images_where_there_is_no_buildah(
 
 def test_where_there_are_no_images_nothing_is_removed(config: Config) -> None:
     assert images.prune(config, set()) == (0, 0)
+
+
+def test_a_folder_that_tar_can_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "root" / "bin").mkdir(parents=True)
+    lines = ("tar: ./etc/shadow: Cannot open: Permission denied", "tar: Exiting with failure status")
+    (tmp_path / "tar").write_text("\n".join(["#!/bin/sh", *(f"echo '{line}' >&2" for line in lines), "exit 2\n"]))
+    (tmp_path / "tar").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(UsageError, match=r"can't be packed \(tar: ./etc/shadow: Cannot open: Permission denied\)"):
+        images.import_base(load({"WEAVEGEN_HOME": str(tmp_path)}), "base", tmp_path / "root")
 
 
 def test_a_failed_build_tells_its_cause() -> None:

@@ -326,23 +326,25 @@ def import_base(config: Config, name: str, source: Path) -> None:
         with tempfile.TemporaryDirectory() as scratch:
             copy = Path(scratch, "oci")
             shutil.copytree(source, copy)
-            folders.let_read(copy)
-            os.chmod(scratch, 0o755)
+            folders.let_read(Path(scratch))
             identity = run_builder(config, ["pull", f"oci:{userns.STAGE}/source"], WAIT_SECONDS, copy).split()[-1]
         run_builder(config, ["tag", identity, name], 60)
         return
     with tempfile.TemporaryDirectory(dir=config.home) as scratch:
         recipe = Path(scratch, "recipe")
         recipe.mkdir()
-        os.chmod(scratch, 0o755)
         if source.is_dir():
             if not (source / "usr").is_dir() and not (source / "bin").is_dir():
                 raise UsageError(f"{source} is not a root file system: it has neither usr nor bin")
-            subprocess.run(["tar", "--numeric-owner", "-C", source, "-cf", recipe / "root.tar", "."], check=True)
+            command = ["tar", "--numeric-owner", "-C", source, "-cf", recipe / "root.tar", "."]
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+            if done.returncode != 0:
+                problem = done.stderr.partition("\n")[0]
+                raise UsageError(f"{source} can't be packed ({problem}): try it as root, or give a tar archive")
         else:
             shutil.copyfile(source, recipe / "root.tar")
         (recipe / "Dockerfile").write_text(f"FROM scratch\nADD root.tar /\nENV PATH={IMAGE_PATH}\n")
-        folders.let_read(recipe)
+        folders.let_read(Path(scratch))
         options = ["--isolation", "chroot", "--timestamp", "0", "-t", name]  # equal files, equal image
         run_builder(config, ["bud", *options, userns.STAGE + "/source"], WAIT_SECONDS, recipe)
 
