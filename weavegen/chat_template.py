@@ -61,7 +61,7 @@ def renderer(folder: Path, file: Path | None = None) -> Render:
 
     def render(messages: Sequence[Message], asks: bool) -> str:
         try:
-            return template.render(messages=messages, add_generation_prompt=asks, **tokens)
+            return template.render(messages=messages, tools=None, documents=None, add_generation_prompt=asks, **tokens)
         except (jinja2.TemplateError, TypeError, ValueError) as error:
             raise UsageError(f"the chat template refuses these messages: {error}") from None
 

@@ -192,6 +192,14 @@ def test_the_tag_around_what_the_assistant_says_is_read(tmp_path: Path) -> None:
     assert chat_template.read(str(tagged)) == chat_template.read(str(plain))
 
 
+def test_a_template_may_ask_whether_there_are_tools(tmp_path: Path) -> None:
+    """As with transformers, there are none; a variable that is not defined is something else to Jinja."""
+    plain, asking = tmp_path / "plain.jinja", tmp_path / "asking.jinja"
+    plain.write_text(CHATML)
+    asking.write_text("{% if tools is not none or documents is not none %}You have tools.{% endif %}" + CHATML)
+    assert chat_template.read(str(asking)) == chat_template.read(str(plain))
+
+
 def test_a_text_loses_its_bos_token() -> None:
     assert [without_bos(text) for text in ("<s>a<s>", "<|begin_of_text|>", "a<s>", "")] == ["a<s>", "", "a<s>", ""]
 
