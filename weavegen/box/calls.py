@@ -12,11 +12,10 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any
 
-from weavegen.box import guard, mcp
+from weavegen.box import guard, mcp, trial
 
 MAX_OUTPUT_CHARS = 16_000
 """Maximum length of a function's result. The middle of a longer text is cut out."""
@@ -63,26 +62,25 @@ def python(code: str) -> str:
     """
     tree = ast.parse(code, "<python>")
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    failed, ended = "", ""
+    failed = ""
     with tempfile.TemporaryFile() as file:
-        with guard.writing_to(file.fileno()):
-            try:
+        try:
+            with guard.writing_to(file.fileno()):
                 exec(compile(tree, "<python>", "exec"), namespace)
                 if isinstance(last, ast.Expr):
                     value = eval(compile(ast.Expression(last.value), "<python>", "eval"), namespace)
                     if value is not None:
                         sys.stdout.write(f"{value!r}\n")
-            except SystemExit as error:
-                ended = f"\n(exit code {error.code})" if error.code else ""
-            except Exception as error:  # noqa: BLE001 - the code's error is what the model must read
-                frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<python>"]
-                where = f" (line {frames[-1].lineno})" if frames else ""
-                failed = f"{type(error).__name__}: {error}{where}"
+        except SystemExit as error:
+            failed = f"(exit code {error.code})" if error.code else ""
+        except Exception as error:  # noqa: BLE001 - the code's error is what the model must read
+            line = trial.line_number("<python>", error)
+            failed = f"{type(error).__name__}: {error}" + (f" (line {line})" if line else "")
         rest = max(os.fstat(file.fileno()).st_size - MAX_PRINTED, MAX_PRINTED)
-        data = os.pread(file.fileno(), MAX_PRINTED, 0) + os.pread(file.fileno(), MAX_PRINTED, rest)
+        printed = os.pread(file.fileno(), MAX_PRINTED, 0) + os.pread(file.fileno(), MAX_PRINTED, rest)
     if failed:
-        raise RuntimeError(data.decode(errors="replace") + failed)
-    return data.decode(errors="replace") + ended
+        raise RuntimeError(printed.decode(errors="replace") + failed)
+    return printed.decode(errors="replace")
 
 
 def read_file(path: str, first_line: int = 1, lines: int = 400) -> str:

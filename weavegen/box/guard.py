@@ -85,18 +85,16 @@ def flush() -> None:
 
 @contextmanager
 def writing_to(descriptor: int) -> Iterator[None]:
-    """Let stdout and stderr of this process and its children write to a descriptor in the body."""
+    """Let stdout and stderr, which are one file, write to another in the body, also those of children."""
     flush()
-    kept, files = (os.dup(1), os.dup(2)), (sys.stdout, sys.stderr)
+    kept = os.dup(1)
     redirect(descriptor)
     try:
         yield
     finally:
         flush()
-        for number, copy in enumerate(kept, 1):
-            os.dup2(copy, number)
-            os.close(copy)
-        sys.stdout, sys.stderr = files
+        redirect(kept)
+        os.close(kept)
 
 
 class OutputCapture:
