@@ -54,11 +54,6 @@ def test_a_message_with_effects_is_evaluated_once_and_only_on_failure(assertion:
     assert list(space["lines"]) == left
 
 
-def test_a_message_may_call_functions_without_effects() -> None:
-    seen, error = run("x = [3]\nassert x, f'Has {x!r} {len(x)} item, {str(x[0])}?'")
-    assert (seen, error) == ([{"question": "Has [3] 1 item, 3?", "answer": True}], None)
-
-
 def test_a_message_may_wait_for_a_coroutine() -> None:
     source = "async def why():\n    return 'So?'\nasync def check():\n    assert 0, await why()\nimport asyncio\n"
     seen, error = run(source + "asyncio.run(check())")

@@ -16,22 +16,15 @@ MAX_LABELS = 64
 """Labels kept per operation."""
 MAX_QUESTION_CHARS = 500
 EFFECTS = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.comprehension)
-PURE = ("len", "repr", "round", "str")
-"""Functions that a question may call."""
-
-
-def is_pure(node: ast.AST) -> bool:
-    """Whether an expression can be evaluated any number of times, and in a lambda."""
-    allowed = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in PURE
-    return (allowed or not isinstance(node, EFFECTS)) and all(map(is_pure, ast.iter_child_nodes(node)))
+"""Parts of a question that may change something, or that a lambda can't have."""
 
 
 class Grounding(ast.NodeTransformer):
-    """Rewrites every assertion with a message that `is_pure` so that it reports its outcome."""
+    """Rewrites every assertion with a message without EFFECTS so that it reports its outcome."""
 
     def visit_Assert(self, node: ast.Assert) -> ast.Assert:
         self.generic_visit(node)
-        if node.msg is not None and is_pure(node.msg):
+        if node.msg is not None and not any(isinstance(part, EFFECTS) for part in ast.walk(node.msg)):
             empty = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
             call = ast.Call(ast.Name(NAME, ast.Load()), [node.test, ast.Lambda(empty, node.msg)], [])
             node.test = ast.fix_missing_locations(ast.copy_location(call, node.test))
