@@ -278,17 +278,6 @@ class TestEvaluator:
         assert model[0].startswith("gold {bar}\n")
         assert model[0].endswith("#q: Is it {really} worth it? ")
 
-    def test_a_single_score_is_a_number(self) -> None:
-        question = weave.make_simple_score_prompt("Is it?")
-        [low], scores = weave.simple_evaluate_outputs(question, "lead"), weave.simple_evaluate_outputs(question, "gold")
-        assert scores.item() == scores.mean().item() == pytest.approx(0.8)
-        assert (scores > 0.5, scores >= 1, scores < 0.5, scores <= 1) == (True, False, False, True)
-        assert scores > [low]
-        both = weave.simple_evaluate_outputs(question, ["gold", "lead"])
-        assert both.tolist() == pytest.approx([0.8, 0.1])
-        with pytest.raises(ValueError, match="too many values"):
-            assert both > 0.5
-
     def test_several_questions_give_their_mean_log_odds(self) -> None:
         questions = [weave.make_simple_score_prompt("Is it?"), weave.make_simple_score_prompt("Is it gold?")]
         expected = 1 / (1 + math.exp(-(math.log(8 / 2) + math.log(1 / 9)) / 2))

@@ -45,10 +45,7 @@ class _TooMuch(Exception):
 
 
 def plain(value: object) -> Any:
-    """Convert a value to JSON data. Parts that JSON can't hold, and values that are too large, become their repr.
-
-    Scalars of numpy become numbers, booleans or texts.
-    """
+    """Convert a value to JSON data. Parts that JSON can't hold, and values that are too large, become their repr."""
     left = MAX_VALUES
 
     def walk(value: object, depth: int) -> Any:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from weavegen.box.awaitable import AwaitableList, awaitable
+from weavegen.box.awaitable import awaitable
 from weavegen.box.plain import clean, plain
 
 ScorePrompt = Callable[[str], str]
@@ -34,29 +34,6 @@ class Score(float):
 
     def item(self) -> float:
         return float(self)
-
-
-class Scores(AwaitableList):
-    """Probabilities. A single one can be used as a number, like a tensor with one element."""
-
-    def item(self) -> float:
-        [score] = self
-        return float(score)
-
-    def mean(self) -> Score:
-        return Score(sum(self) / len(self))
-
-    def tolist(self) -> list[float]:
-        return [float(score) for score in self]
-
-
-def compare(name: str) -> Callable[[Scores, Any], Any]:
-    """A method of Scores that compares a single score with a number, or scores with a list."""
-    return lambda self, other: getattr(self.item() if isinstance(other, int | float) else self.tolist(), name)(other)
-
-
-for operator in ("__lt__", "__le__", "__gt__", "__ge__"):
-    setattr(Scores, operator, compare(operator))
 
 
 def request(kind: str, body: dict[str, Any]) -> Any:
@@ -114,18 +91,20 @@ def sigmoid(value: float) -> float:
     return 1 / (1 + math.exp(-value)) if value > -700 else 0.0
 
 
+@awaitable
 def simple_evaluate_outputs(
     score_prompt_fns: ScorePrompt | Sequence[ScorePrompt], texts: str | Sequence[str]
-) -> Scores:
+) -> list[Score]:
     """Return P(yes) for every text. For several questions: from the mean of their log odds."""
     functions = [score_prompt_fns] if callable(score_prompt_fns) else list(score_prompt_fns)
     texts = [texts] if isinstance(texts, str) else list(texts)
     answers = ask([function(text) for text in texts for function in functions])
     rows = [answers[i : i + len(functions)] for i in range(0, len(answers), max(len(functions), 1))]
-    return Scores(Score(sigmoid(sum(map(log_odds, row)) / len(row))) for row in rows)
+    return [Score(sigmoid(sum(map(log_odds, row)) / len(row))) for row in rows]
 
 
-def simple_bayes_evaluate_outputs(parent_q: str, questions: Sequence[str], texts: str | Sequence[str]) -> Scores:
+@awaitable
+def simple_bayes_evaluate_outputs(parent_q: str, questions: Sequence[str], texts: str | Sequence[str]) -> list[Score]:
     """Return P(parent question answered yes) for every text, by Bayes' rule from the answers to `questions`.
 
     `questions` are treated as independent given the parent question's answer.
@@ -138,7 +117,7 @@ def simple_bayes_evaluate_outputs(parent_q: str, questions: Sequence[str], texts
         prompts.append(parent(text))
         prompts += [f(f"{parent_q} {answer}.", text) for answer in ("Yes", "No") for f in likelihoods]
     odds = [log_odds(answer) for answer in ask(prompts)]
-    results, width, n = Scores(), 1 + 2 * len(questions), len(questions)
+    results, width, n = [], 1 + 2 * len(questions), len(questions)
     for row in (odds[i : i + width] for i in range(0, len(odds), width)):
         yes, no = sigmoid(row[0]), sigmoid(-row[0])
         for given_yes, given_no in zip(row[1 : 1 + n], row[1 + n :], strict=True):
