@@ -12,10 +12,11 @@ from weavegen.config import Config
 from weavegen.database import Connection, Database, Statement
 from weavegen.engine import execution, prompt_assembly, step_work
 from weavegen.engine import worker as module
-from weavegen.engine.prompt_assembly import Context, Read
+from weavegen.engine.prompt_assembly import QUESTION, Context, Read, begun
 from weavegen.engine.rescoring import Rescorer
 from weavegen.engine.worker import Done, Worker
 from weavegen.errors import ModelError
+from weavegen.kernel.prompts import calibration
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Execute, Executed, Prompt
 from weavegen.kernel.template import PLAIN
@@ -197,6 +198,30 @@ def test_batches_that_read_one_trace_at_the_same_time_do_not_take_each_other_s_b
     assert "block 1\nblock 30\nblock 31\n" in began[0]
 
 
+@pytest.mark.parametrize("most", [500, 4900])
+def test_a_block_and_a_question_about_it_fit_into_the_model_s_length(
+    db: Database, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """However many tokens the settings allow for a block. A token is a letter here."""
+    monkeypatch.setattr(prompt_assembly, "single", lambda: db)
+    claim, spec = SimpleNamespace(trace_id=1, restarts=0), SimpleNamespace(settings=Settings(max_tokens=most))
+    prompt = Prompt(type=BlockType.ACTION, window=(2, 1000), header="#index 1000\n", prefix="def action_")
+    length = 5000 + len(calibration()) + QUESTION
+
+    def piece(text: str, *, bos: bool = False) -> Tokens:
+        return Tokens.of([ord(letter) for letter in text])
+
+    client = SimpleNamespace(tokenizer=(1,), piece=piece, encode=piece, length=length, model="m")
+    read = Blocks().read(cast(Any, claim), prompt, cast(Any, spec), PLAIN, cast(Any, client))
+    assert isinstance(read.prompt, Tokens)
+    whole = begun(cast(Any, client), read.prompt, prompt.prefix, prompt.prefix)
+    assert isinstance(whole, Tokens)
+    step = cast(Any, SimpleNamespace(max_tokens=most))
+    allowed = step_work.max_tokens(step, read, whole.count)
+    assert allowed == min(most, 5000 - read.prompt.count)
+    assert (allowed == most) is (most == 500)
+
+
 class Conversation(Context):
     """A conversation of one message."""
 
@@ -204,7 +229,9 @@ class Conversation(Context):
         return {0: Piece("Hello", BlockType.USER)}
 
 
-@pytest.mark.parametrize(("most", "served", "length"), [(None, 4096, 4096), (1000, 4096, 1000), (1000, None, 1000)])
+@pytest.mark.parametrize(
+    ("most", "served", "length"), [(None, 4096, 4096), (1000, 4096, 1000), (1000, None, 1000), (1000, 500, 500)]
+)
 def test_the_setting_context_holds_over_a_chat_api(most: int | None, served: int | None, length: int) -> None:
     def answered(tokens: int) -> Read:
         sampled = Sampled(continuations=[], prompt_tokens=tokens, cached_tokens=None)

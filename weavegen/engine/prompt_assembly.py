@@ -49,6 +49,8 @@ class Read:
     """The model that reads it."""
     length: int | None = None
     """Tokens that a conversation may take in all, with what the model says next; None: the server does not say."""
+    most: int | None = None
+    """Tokens that it may take with a continuation, so that a block leaves room for questions; None: not known."""
 
     def stored(self) -> None:
         """Mark the blocks in `unstored` as stored, once they are committed."""
@@ -90,9 +92,8 @@ class Context:
                 piece.tokens = part
             parts.append(part)
 
-        length = min((limit for limit in (settings.context, client.length) if limit), default=None)
-        reserve = settings.of(prompt.type).max_tokens + client.piece(prompts.calibration()).count + QUESTION
-        room = None if length is None else max(length - reserve, length // 2)
+        length, questions = length_of(spec, client), client.piece(prompts.calibration()).count + QUESTION
+        room = None if length is None else max(length - settings.of(prompt.type).max_tokens - questions, length // 2)
         used = len(recalled)
         asking = self._asking(prompt, recalled, template, client)
         while room is not None and used and asking.count > context.aside(room):
@@ -108,7 +109,8 @@ class Context:
             tokens = {"model_length": length, "room": room, "tokens": sum(sizes) + asking.count}
             lost = context.left_out(indexes, sizes, amounts)
             cut = {**tokens, **lost, "retrieved_left_out": len(recalled) - used}
-        own = joined([asking, client.piece(prompt.prefix)] if prompt.prefix else [asking])
+        prefix = [client.piece(prompt.prefix)] if prompt.prefix else []
+        own = joined([asking, *prefix])
         in_it = [index for index, amount in zip(indexes, amounts, strict=True) if amount and index >= PINNED]
         return Read(
             prompt=joined([*(part.first(n) for part, n in zip(parts, amounts, strict=True)), asking]),
@@ -117,6 +119,7 @@ class Context:
             asking=own if isinstance(own, Tokens) else None,
             unstored={index: kept[index] for index in indexes if not kept[index].stored},
             model=client.model,
+            most=None if length is None else length - questions + sum(piece.count for piece in prefix),
         )
 
     def _pieces(self, claim: Claimed, tokenizer: tuple[int, ...], first: int, pinned: int = 0) -> dict[int, Piece]:
@@ -150,7 +153,7 @@ class Context:
             after = piece.type
         opening = client.piece(context.opening(prompt.type, template, after))
         parts.append(opening)
-        length, count = spec.settings.context or client.length, sum(part.count for part in parts)
+        length, count = length_of(spec, client), sum(part.count for part in parts)
         if length is not None and count >= length:
             raise ModelError(f"the conversation takes {count} of the model's {length} tokens: no room is left")
         return Read(
@@ -162,6 +165,7 @@ class Context:
             count=count,
             model=client.model,
             length=length,
+            most=length,
         )
 
     def said(self, claim: Claimed, prompt: Prompt, spec: TraceSpec, client: ModelClient) -> tuple[list[Said], Read]:
@@ -170,7 +174,7 @@ class Context:
         said = [(piece.type, piece.text) for piece in messages.values() if piece.type is not None]
         count = sum(math.ceil(len(text) / CHARS_PER_TOKEN) for _, text in said)
         first = min(messages, default=prompt.window[1])
-        length = spec.settings.context or client.length
+        length = length_of(spec, client)
         return said, Read("", first, cut=None, asking=None, count=count, model=client.model, length=length)
 
     def _messages(self, claim: Claimed, prompt: Prompt, tokenizer: tuple[int, ...]) -> dict[int, Piece]:
@@ -194,6 +198,11 @@ class Context:
         if missing is not None:
             texts = blocks.texts(conn, trace_id, missing, end)
             kept.update((index, Piece(text)) for index, text in enumerate(texts, missing))
+
+
+def length_of(spec: TraceSpec, client: ModelClient) -> int | None:
+    """Tokens that a prompt and its continuation may take: the job's limit, or the model's if that is less."""
+    return min((limit for limit in (spec.settings.context, client.length) if limit), default=None)
 
 
 def begun(client: ModelClient, prompt: str | Tokens, prefix: str, above: str) -> str | Tokens:

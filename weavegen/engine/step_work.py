@@ -45,10 +45,12 @@ def sample(worker: Worker, claim: Claimed, step: Sample) -> Done:
         template = worker.pools.template(spec, client)
         read = worker.texts.read(claim, step.prompt, spec, template, client)
         stops = context.stops(step.prompt, template)
+        prompt = begun(client, read.prompt, step.prompt.prefix, above)
+        piece = prompt if isinstance(prompt, Tokens) else client.piece(prompt)
         sampled = client.sample(
-            begun(client, read.prompt, step.prompt.prefix, above),
+            prompt,
             n=step.n,
-            max_tokens=max_tokens(step, read),
+            max_tokens=max_tokens(step, read, piece.count),
             temperature=step.temperature,
             top_k=step.top_k,
             repetition_penalty=step.repetition_penalty,
@@ -117,11 +119,11 @@ def chat(
     return client.base_url, read, sampled, stops
 
 
-def max_tokens(step: Sample, read: Read) -> int:
-    """Tokens that a continuation may have."""
-    if read.length is None:
+def max_tokens(step: Sample, read: Read, count: int) -> int:
+    """Tokens that the continuation of a prompt of `count` tokens may have."""
+    if read.most is None:
         return step.max_tokens or MAX_MESSAGE_TOKENS
-    room = read.length - read.count
+    room = max(1, read.most - count)
     return min(step.max_tokens or room, room)
 
 
