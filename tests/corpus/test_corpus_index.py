@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from rank_bm25 import BM25Okapi
@@ -17,13 +18,14 @@ from typer.testing import CliRunner
 import tasks.periodic
 from tests.support.waiting import until
 from tests.support.worker import scalar
+from weavegen.audit import check
 from weavegen.cli.app import app
 from weavegen.database import Database, Statement
 from weavegen.engine.enqueueing import BOOTSTRAPS
 from weavegen.errors import UsageError
 from weavegen.kernel.steps import Execute, Retrieve
 from weavegen.search import corpus_index, indexing, retrieval
-from weavegen.search.corpus_index import Memory, Scope
+from weavegen.search.corpus_index import Scope
 from weavegen.search.examples import read
 from weavegen.search.postings import unpack_histogram
 from weavegen.search.user_search import search_texts
@@ -258,15 +260,15 @@ def test_filters_lose_no_hits(db: Database) -> None:
     assert found(db, "wordaa wordab wordac", least=2.0) == {id: s for id, s in everything.items() if s >= 2.0}
     until = DAY + datetime.timedelta(hours=50)
     assert found(db, "wordaa wordab wordac", Scope(until=until)) == those(lambda row: row.created_at < until)
-    memory = Memory(trace_id=1, before=60, score=2.0)
-    assert found(db, "wordaa wordab wordac", Scope(memory=memory)) == those(
+    memory: dict[str, Any] = {"memory_of": 1, "before": 60, "memory": 2.0}
+    assert found(db, "wordaa wordab wordac", Scope(**memory)) == those(
         lambda row: (
             row.place < 60
             if row.trace_id == 1
             else row.score is not None and row.score >= 2.0 and row.compiles and row.ran is not False
         )
     )
-    assert {rows[id].trace_id for id in found(db, "wordaa", Scope(job_id=1, memory=memory))} == {1, 2}
+    assert {rows[id].trace_id for id in found(db, "wordaa", Scope(job_id=1, **memory))} == {1, 2}
 
 
 def test_examples_are_found_with_and_without_blocks(db: Database) -> None:
@@ -492,6 +494,58 @@ def test_an_agents_memory_covers_its_job_or_everything(db: Database) -> None:
     assert retrieved(memory=0.5) == {own, mate}
     assert retrieved(memory=0.5, memory_scope="all") == {own, mate, stranger}
     assert late not in retrieved(memory=0.5, memory_scope="all")
+
+
+def test_a_fork_finds_the_past_that_it_shares(db: Database) -> None:
+    """Trace 3, of another job, is a fork of trace 1, and trace 4 a fork of trace 3."""
+    write(db, 0, 40)
+    with db.begin() as conn:
+        conn.execute(Statement("update traces set fork_of = 1, fork_at = 60 where id = 3"))
+        conn.execute(Statement("update traces set fork_of = 3, fork_at = 55 where id = 4"))
+    past, shared, later, own, window = (
+        add_block(db, "zeppelin", trace=trace, index=index, score=-9.0)
+        for trace, index in ((1, 50), (1, 57), (1, 70), (3, 61), (4, 90))
+    )
+    for indexed in (False, True):
+        if indexed:
+            index_all(db)
+        assert found(db, "zeppelin", Scope(trace_id=1)).keys() == {past, shared, later}
+        assert found(db, "zeppelin", Scope(trace_id=3)).keys() == {past, shared, own}
+        assert found(db, "zeppelin", Scope(trace_id=4)).keys() == {past, window}
+
+        def retrieved(trace: int, before: int, scope: str) -> set[int]:
+            step = Retrieve(query="zeppelin", before=before, top_k_hits=25, least_score=0.0, limit=3, memory=0.5)
+            with db.connect() as conn:
+                hits = retrieval.search(conn, trace, msgspec.structs.replace(step, memory_scope=scope))
+                return {hit.id for hit in hits}
+
+        for scope in ("job", "all"):
+            assert retrieved(3, 80, scope) == {past, shared, own}
+            assert retrieved(3, 57, scope) == {past}
+            assert retrieved(4, 80, scope) == {past}
+
+
+@pytest.mark.parametrize(("before", "wrong"), [(60, 0), (57, 1)])
+def test_the_audit_knows_what_a_fork_shares(db: Database, before: int, wrong: int) -> None:
+    with db.begin() as conn:
+        conn.execute(Statement("update traces set fork_of = 1, fork_at = 58 where id = 2"))
+        conn.execute(Statement("update traces set fork_of = 2, fork_at = 60 where id = 3"))
+    step = Retrieve(query="zeppelin", before=60, top_k_hits=25, least_score=0.0, limit=3, memory=0.5)
+    past = {add_block(db, "zeppelin", index=50, score=None), add_block(db, "zeppelin", index=57, score=None)}
+    with db.begin() as conn:
+        conn.execute(
+            Statement(
+                "insert into ticks (trace_id, number, subagent, first_block, deadline, clock) "
+                "values (3, 1, 'main', 0, 9, 0)"
+            )
+        )
+        [message] = steps.insert_ready(conn, 3, 1, 0, [(0, step)], None, 60)
+        hits = retrieval.search(conn, 3, step)
+        assert {hit.id for hit in hits} == past
+        retrieval.save(conn, 3, message.step_id, msgspec.structs.replace(step, before=before), hits)
+        conn.execute(Statement("update steps set status = 'done', result = '[1, 2]'"))
+        found = list(check.Scan(conn, check.Scope(), 60).rows(check.sql_check("retrievals").sql))
+    assert [row[2] for row in found] == ["1 of its hits are blocks that it could not see"] * wrong
 
 
 def test_a_retrieved_block_may_be_dropped_meanwhile(db: Database) -> None:

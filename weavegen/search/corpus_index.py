@@ -8,7 +8,7 @@ the examples are read as text.
 import datetime
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any, Literal
 
@@ -29,23 +29,13 @@ MAX_QUEUED = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
-    """The filter for an agent with memory: its own blocks before the window, and good blocks of other traces."""
-
-    trace_id: int
-    before: int
-    """Blocks of the own trace below this index have left the window."""
-    score: float
-    """Minimum raw score of blocks of other traces. They are also legal Python and did not fail."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Scope:
     """Which texts a query searches; by default all.
 
     BM25's statistics (number of texts, mean length, document frequencies) cover the blocks of `job_id` or
     `trace_id`, or all blocks, and the examples if these are searched. Dropped blocks count until the next reindex.
-    The other fields and the query's own filters restrict the hits and not the statistics.
+    A fork's blocks include those that it shares with the trace it is a fork of. The other fields and the query's own
+    filters restrict the hits and not the statistics.
 
     BM25 needs the average idf of all words if half of the texts or more hold a word of the query. It is taken from
     the whole index, plus the log of the scope's size over the index's: most words occur in one or two texts, so
@@ -59,33 +49,49 @@ class Scope:
     examples: bool = True
     until: datetime.datetime | None = None
     """Only blocks recorded before this time."""
-    memory: Memory | None = None
+    memory_of: int | None = None
+    """A trace whose agent asks: of its own blocks, only those below index `before`, which have left its window; of
+    other traces, only legal Python that did not fail and has at least the raw score `memory`."""
+    before: int = 0
+    memory: float = 0.0
+    lineage: Sequence[tuple[int, int]] = ()
+    """The rows of sql/lineage.sql for `trace_id` or `memory_of`. `search` reads them."""
 
     @property
     def columns(self) -> set[str]:
         """The names of the columns that `in_scope` and `allowed` read."""
-        read_by = {"traces": self.trace_id, "jobs": self.job_id, "recorded": self.until}
+        read_by = {"jobs": self.job_id, "recorded": self.until, "goods": self.memory_of}
         names = {name for name, value in read_by.items() if value is not None}
-        return names if self.memory is None else names | {"traces", "indexes", "goods"}
+        return names | {"traces", "indexes"} if self.lineage else names
+
+    def own(self, columns: Columns) -> Marks:
+        """The blocks of a segment that belong to the trace, also those that it shares as a fork."""
+        traces, indexes = columns["traces"], columns["indexes"]
+        marks: Marks = np.any([(traces == trace) & (indexes < end) for trace, end in self.lineage], axis=0)
+        return marks
 
     def in_scope(self, columns: Columns) -> Marks | None:
         """The blocks of a segment that the statistics cover. None: all."""
-        name, id = ("jobs", self.job_id) if self.trace_id is None else ("traces", self.trace_id)
-        marks: Marks | None = None if id is None else columns[name] == id
-        return marks
+        if self.trace_id is not None:
+            return self.own(columns)
+        if self.job_id is None:
+            return None
+        marks: Marks = columns["jobs"] == self.job_id
+        return marks if self.memory_of is None else marks | self.own(columns)
 
     def allowed(self, columns: Columns) -> Marks | None:
         """The blocks of a segment that pass `until` and `memory`. None: all."""
         marks = None if self.until is None else columns["recorded"] < self.until.timestamp()
-        if self.memory is not None:
-            own = columns["traces"] == self.memory.trace_id
-            good = np.where(own, columns["indexes"] < self.memory.before, columns["goods"] >= self.memory.score)
+        if self.memory_of is not None:
+            good = np.where(self.own(columns), columns["indexes"] < self.before, columns["goods"] >= self.memory)
             marks = good if marks is None else marks & good
         return marks
 
 
 def search(conn: Connection, query: Query, scope: Scope, *, least_score: float, top_k: int) -> list[Hit]:
     """The best `top_k` hits in a scope, best first, none below `least_score`. A hit holds one of the words."""
+    trace = scope.trace_id if scope.memory_of is None else scope.memory_of
+    scope = replace(scope, lineage=sql.run(conn, "search/lineage", trace=trace).all())
     corpus = Corpus(conn, query)
     segments = corpus.segments(scope)
     weights, wanted = corpus.idf_weights(segments), top_k

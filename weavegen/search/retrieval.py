@@ -6,7 +6,7 @@ from weavegen import sql
 from weavegen.database import Connection
 from weavegen.kernel.steps import Hit, Retrieve
 from weavegen.search import corpus_index, trace_index
-from weavegen.search.corpus_index import Memory, Scope
+from weavegen.search.corpus_index import Scope
 from weavegen.store.traces import job_of
 from weavegen.trace.query import parse
 
@@ -24,8 +24,7 @@ def search(conn: Connection, trace_id: int, step: Retrieve) -> list[Hit]:
     if step.memory is None:
         return trace_index.search(conn, trace_id, query, step)
     job = job_of(conn, trace_id) if step.memory_scope == "job" else None
-    memory = Memory(trace_id=trace_id, before=step.before, score=step.memory)
-    scope = Scope(job_id=job, memory=memory)
+    scope = Scope(job_id=job, memory_of=trace_id, before=step.before, memory=step.memory)
     return corpus_index.search(conn, query, scope, least_score=step.least_score, top_k=step.top_k_hits)
 
 
