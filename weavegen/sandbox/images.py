@@ -336,7 +336,7 @@ def import_base(config: Config, name: str, source: Path) -> None:
         if source.is_dir():
             if not (source / "usr").is_dir() and not (source / "bin").is_dir():
                 raise UsageError(f"{source} is not a root file system: it has neither usr nor bin")
-            command = ["tar", "--numeric-owner", "-C", source, "-cf", recipe / "root.tar", "."]
+            command = ["tar", "--numeric-owner", "-C", str(source), "-cf", f"{recipe}/root.tar", "."]
             done = subprocess.run(command, capture_output=True, text=True, errors="replace")
             if done.returncode != 0:
                 problem = done.stderr.partition("\n")[0]
