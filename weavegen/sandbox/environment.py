@@ -119,9 +119,8 @@ class Environment:
                     temporary=temporary,
                     root=root,
                 )
-                user = None if root is None else root.user
-                spec = {"seed": seed, "listener": listener.fileno(), "args": args, "user": user}
-                spec["mcp_servers"] = mcp_servers or {}
+                spec = {"seed": seed, "listener": listener.fileno(), "args": args, "mcp_servers": mcp_servers or {}}
+                spec["user"] = None if root is None else root.user
                 handle = start_main(sandbox, "boot", spec, box)
             BoxState(handle, limits, "" if root is None else str(root.changes)).write(path.with_suffix(".json"))
         self = cls(trace_id, handle, path, workspace, limits)
@@ -129,12 +128,10 @@ class Environment:
             self.ping(limits.start)
         except EnvironmentFailure as error:
             raise EnvironmentFailure(f"{error} {tail(box.log)}".strip()) from error
-        with locked(private(config.runtime), trace_id):
-            # Another worker may have removed or replaced this environment since.
-            if self._is_latest():
-                with contextlib.suppress(FileNotFoundError):  # somebody may remove old logs at any time
-                    if box.log.stat().st_size == 0:
-                        box.log.unlink()
+        # Another worker may have removed or replaced this environment since, and somebody may remove old logs.
+        with locked(private(config.runtime), trace_id), contextlib.suppress(FileNotFoundError):
+            if self._is_latest() and box.log.stat().st_size == 0:
+                box.log.unlink()
         return self
 
     @classmethod
@@ -256,8 +253,7 @@ def socket_path(config: Config, trace_id: int) -> Path:
 def running(config: Config) -> list[Environment]:
     """Return all environments that live on this host."""
     numbers = [path.stem.removeprefix("env-") for path in private(config.runtime).glob("env-*.json")]
-    environments = [Environment.find(config, int(number)) for number in numbers if number.isdecimal()]
-    return [environment for environment in environments if environment is not None]
+    return [found for number in numbers if number.isdecimal() and (found := Environment.find(config, int(number)))]
 
 
 def find_files(config: Config) -> dict[int, list[str]]:
