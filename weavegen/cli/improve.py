@@ -109,10 +109,9 @@ def begun(folder: Path, order: Order) -> Iterator[Loop]:
     except OSError as error:
         raise UsageError(f"{folder} can't be made ({error.strerror}): give another --out") from None
     with locked(folder / ".lock", timeout=0):
-        loop = state.load(folder)
-        if loop is None and any(path.name != ".lock" for path in folder.iterdir()):
-            raise UsageError(f"{folder} has other files: give another --out")
-        if loop is None:
+        if (loop := state.load(folder)) is None:
+            if any(path.name != ".lock" for path in folder.iterdir()):
+                raise UsageError(f"{folder} has other files: give another --out")
             loop = Loop(name=f"improve-{secrets.token_hex(3)}", order=order)
             state.save(folder, loop)
         if other := state.differences(loop.order, order):

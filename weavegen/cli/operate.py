@@ -11,7 +11,7 @@ from psycopg.conninfo import make_conninfo
 
 from weavegen import config as configuration
 from weavegen import sql
-from weavegen.cli.app import Result, Seed, command, writing
+from weavegen.cli.app import QUERY_SECONDS, Result, Seed, command, writing
 from weavegen.cli.complete import job_numbers, trace_numbers
 from weavegen.cli.jobs import JobName, Set, by_type, pairs
 from weavegen.database import Database
@@ -25,8 +25,6 @@ from weavegen.version import __version__
 
 OneJob = Annotated[int | None, typer.Argument(help="Default: all jobs that are not over.", autocompletion=job_numbers)]
 File = Annotated[Path, typer.Argument(help="The backup's file.")]
-WHERE_SECONDS = 60.0
-"""Time limit for the condition of `retry`."""
 
 
 @command()
@@ -50,7 +48,7 @@ def retry(
         if job is not None:
             reports.jobs(conn, job)
         query = f"select id from traces where status = '{status}'"
-        found = [int(id) for (id,) in reports.matching(conn, query, where or None, WHERE_SECONDS)]
+        found = [int(id) for (id,) in reports.matching(conn, query, where or None, QUERY_SECONDS)]
         conn.rollback()
         matching, ids = jobs.retry(conn, found, [status], job_id=job, new_seed=new_seed, dry_run=dry_run)
         idle = {row.id: row.state for row in sql.run(conn, "store/not_active_jobs", traces=ids)}

@@ -46,7 +46,6 @@ def show(
     """
     if context.invoked_subcommand is not None:
         return None
-
     with reading() as conn:
         members = pool_members.members(conn, configuration.load())
         traces = reports.traces_by_server(conn)

@@ -221,20 +221,17 @@ def read_pairs(
     if campaign is not None:
         source = f"= (select name from campaigns where id = {campaigns.campaign_id(conn, campaign)})"
     query = (
-        "select question, truth, score, answer, trace_id, probability is null from calibration_pairs "
+        "select question, truth, score, answer, trace_id, probability is null or score is null from calibration_pairs "
         f"where campaign {source}" + ("" if bearing else " and exact")
     )
     rows = reports.matching(conn, query, where, QUERY_SECONDS, "order by question, truth, block_id, rubric")
     conn.rollback()
     pairs: dict[tuple[str, str], list[Pair]] = {}
-    undefined = 0
-    for question, truth, score, answer, trace, no_probability in rows:
-        if no_probability or score is None:
-            undefined += 1
-        else:
-            pair = Pair(float(score), bool(answer), int(trace))
-            pairs.setdefault((str(question), str(truth)), []).append(pair)
-    return pairs, undefined
+    defined = [row for row in rows if not row[-1]]
+    for question, truth, score, answer, trace, _ in defined:
+        pair = Pair(float(score), bool(answer), int(trace))
+        pairs.setdefault((str(question), str(truth)), []).append(pair)
+    return pairs, len(rows) - len(defined)
 
 
 def fit_all(pairs: dict[tuple[str, str], list["Pair"]]) -> tuple[list["Fit"], list[str]]:
