@@ -1,8 +1,10 @@
 -- gauge steps_ready: Steps that no worker has taken.
 -- gauge steps_retrying: Ready steps that failed before and are tried again.
--- gauge oldest_ready_step_age_seconds: Age of the oldest ready step; 0: there is none.
+-- gauge oldest_ready_step_age_seconds: How long the longest-waiting ready step has waited for a worker; 0: there is none.
+-- A step waits since it is ready or since its last attempt began, but not until its next attempt after an error is due.
 with ready as (
-  select s.queue, count(*) as steps, count(s.failure) as retrying, min(s.ready_at) as oldest
+  select s.queue, count(*) as steps, count(s.failure) as retrying,
+    min(greatest(s.ready_at, s.claimed_at)) filter (where s.failure is null or s.send_after <= clock_timestamp()) as oldest
   from steps s join traces t on t.id = s.trace_id join jobs j on j.id = t.job_id
   where s.status = 'ready' and j.state <> 'paused' group by s.queue
 )
