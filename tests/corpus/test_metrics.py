@@ -24,6 +24,7 @@ from weavegen import sql
 from weavegen.cli.app import app
 from weavegen.config import Config
 from weavegen.database import Database, Statement
+from weavegen.engine import forking
 from weavegen.errors import UsageError
 from weavegen.monitoring import metrics
 from weavegen.pool.routing import moves
@@ -155,6 +156,20 @@ def test_the_age_of_a_step_begins_after_its_last_attempt(db: Database, redis_url
         for age in (value(figures, "oldest_ready_step_age_seconds", queue=message.queue), row.oldest):
             assert age is not None
             assert least <= age < least + 60
+
+
+def test_ticks_that_a_fork_copied_do_not_count(db: Database, redis_url: str, no_server: str) -> None:
+    enqueue(db, 1, ticks=3)
+    worker = Worker(db)
+    worker.run(worker.engine.start_queued())
+    before = value(parsed_metrics(db), "ticks_total")
+    assert before == 3
+    with db.begin() as conn:
+        at = conn.execute(Statement("select first_block from ticks where number = 3")).scalar_one()
+        forking.submit(conn, forking.plan(conn, 1, at), 1, seed=7, values={}, name=None, version="0")
+    worker.run(worker.engine.start_queued())
+    assert scalar(db, "select sum(ticks) from traces") == 6
+    assert value(parsed_metrics(db), "ticks_total") == 4
 
 
 def test_the_broker_s_queues_are_reported(
