@@ -106,6 +106,22 @@ def test_attributes_follow_the_conventions_for_generative_ai(written: Database) 
     assert input_tokens == 100 * scalar(written, "select count(*) from prompts")
 
 
+def test_a_request_has_the_model_that_was_asked(written: Database) -> None:
+    with written.begin() as conn:
+        conn.execute(Statement("update jobs set model = 'writer', evaluator = 'weavegen-sim'"))
+        asked = "insert into prompts (trace_id, step_id, server, model, first_block) "
+        asked += "select trace_id, id, 'http://s', case when kind = 'score' then 'weavegen-sim' else 'writer' end, 0 "
+        conn.execute(Statement(f"{asked} from steps where kind in ('sample', 'score')"))
+        batch, *_ = spans.finished(conn, BEGIN)
+    models = {
+        (values.get("weavegen.kind"), values["gen_ai.provider.name"], values["gen_ai.request.model"])
+        for values in map(attributes_of, all_spans(spans.document(batch)))
+        if "gen_ai.request.model" in values
+    }
+    writer = ("vllm", "writer")
+    assert models == {(None, *writer), ("sample", *writer), ("score", "weavegen.simulation", "weavegen-sim")}
+
+
 def test_results_of_evaluations_are_events(written: Database) -> None:
     with written.begin() as conn:
         conn.execute(Statement("update evaluations set value = 'true' where position = 0"))

@@ -35,7 +35,7 @@ SOURCE: dict[str, Any] = {
 }
 """What all spans have in common."""
 MODEL = ("gen_ai.provider.name", "gen_ai.request.model")
-"""Attributes of a tick that are repeated on its steps in which the model wrote or judged."""
+"""Attributes of a tick that are repeated on its requests to a model, unless it is known which model was asked."""
 IDS = ("traceId", "spanId", "parentSpanId")
 
 
@@ -72,7 +72,7 @@ def finished(
         return [], 0, cursor
     columns = {"traces": "trace_id", "numbers": "number", "runs": "run"}
     keys = {name: [getattr(row, column) for row in ticks] for name, column in columns.items()}
-    rows = records(sql.run(conn, "monitoring/spans/steps", **keys))
+    rows = records(sql.run(conn, "monitoring/spans/steps", simulated=SIMULATED_MODEL, **keys))
     steps: defaultdict[tuple[int, int], list[Any]] = defaultdict(list)
     for step in rows:
         steps[step.trace_id, step.tick].append(step)
@@ -113,7 +113,7 @@ def step_span(step: Any, parent: SpanContext, model: dict[str, Any], evaluations
     """A step, from when it is ready to its end. Its claim by a worker and results of evaluations are events."""
     attributes = known(step)
     if attributes.get("gen_ai.operation.name") == "text_completion":
-        attributes |= model
+        attributes = model | attributes
     end, failed = nanoseconds(step.finished_at), step.status == "failed"
     events = [] if step.claimed_at is None else [Event("taken by a worker", {}, nanoseconds(step.claimed_at))]
     events += [Event("gen_ai.evaluation.result", known(row), end) for row in evaluations]
