@@ -72,10 +72,7 @@ def test_every_tick_is_a_trace_with_a_span_for_every_step(written: Database) -> 
         assert attributes_of(span)["weavegen.label"].startswith(
             f"trace {attributes_of(parent)['weavegen.trace']} tick {attributes_of(parent)['weavegen.tick']}"
         )
-    names = {span["name"] for span in steps}
-    assert {"sample action", "score action", "lint action", "execute_tool run"} <= {
-        " ".join(n.split()[:2]) for n in names
-    }
+    assert {"sample action", "score action", "lint action", "execute_tool run"} <= {span["name"] for span in steps}
 
 
 def test_attributes_follow_the_conventions_for_generative_ai(written: Database) -> None:
@@ -120,6 +117,17 @@ def test_a_request_has_the_model_that_was_asked(written: Database) -> None:
     }
     writer = ("vllm", "writer")
     assert models == {(None, *writer), ("sample", *writer), ("score", "weavegen.simulation", "weavegen-sim")}
+
+
+def test_what_another_agent_is_asked_is_left_out(written: Database) -> None:
+    with written.begin() as conn:
+        delegated = "update steps set kind = 'delegate', label = 'trace 1 tick 1 research: What did the king say?' "
+        conn.execute(Statement(f"{delegated} where id = (select max(id) from steps where trace_id = 1 and tick = 1)"))
+        batch, *_ = spans.finished(conn, BEGIN)
+    document = spans.document(batch)
+    [span] = [span for span in all_spans(document) if span["name"].startswith("delegate")]
+    assert (span["name"], attributes_of(span)["weavegen.label"]) == ("delegate research", "trace 1 tick 1 research")
+    assert "king" not in json.dumps(document)
 
 
 def test_results_of_evaluations_are_events(written: Database) -> None:
