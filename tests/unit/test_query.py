@@ -1,9 +1,10 @@
 """The BM25 queries that the model writes."""
 
 from collections import namedtuple
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from weavegen.kernel.steps import Retrieve
@@ -24,6 +25,9 @@ STEP = Retrieve(query="", before=9, top_k_hits=25, least_score=0.5, limit=3)
         ('type:action "the bridge" -"no way"', Query(("the", "bridge"), (), ("no", "way"), BlockType.ACTION)),
         ("lantern - bridge, oil -- lamp + wick", Query(plain=("lantern", "bridge", "oil", "lamp", "wick"))),
         ("a +-b 'c' +'d' -\"e f\"", Query(plain=("a", "c"), wanted=("d",), unwanted=("b", "e", "f"))),
+        ("cafe\u0301 +na\u00efve", Query(plain=("cafe",), wanted=("na\u00efve",))),
+        ("+\u0939\u093f\u0928 \u0e17\u0e35\u0e48", Query(plain=("\u0e17",), wanted=("\u0939", "\u0928"))),
+        ("\u201cthe bridge\u201d \u2014 \u6a4b\uff0c\u706f", Query(plain=("the", "bridge", "\u6a4b", "\u706f"))),
         ("get_state _private can't x/y", Query(plain=("get", "state", "private", "can", "t", "x", "y"))),
     ],
 )
@@ -50,6 +54,19 @@ def test_a_trace_with_few_blocks_searches_only_its_own_type() -> None:
     parsed = parse(text)
     assert parsed is not None
     assert parsed.type is BlockType.ACTION
+
+
+TERMS = ("board", "-x", "+'a b'", "type:'action'", "type: debug", '"startblock type: action"', "-'type:x y'")
+
+
+@given(st.lists(st.sampled_from([*TERMS, " ", ",", ";", "- ", "+ "]), max_size=12).map("".join))
+@example('"startblock type: action" board')
+@example("type:'action'+board")
+@example("type:'action',board winning")
+def test_a_restricted_query_differs_only_in_its_type(text: str) -> None:
+    query = parse(text)
+    if query is not None:
+        assert parse(restricted(text, BlockType.ERROR)) == replace(query, type=BlockType.ERROR)
 
 
 def test_minus_excludes_and_one_plus_word_is_required() -> None:

@@ -1,6 +1,7 @@
 """The BM25 queries that the model writes: `+wanted -unwanted type:'action' other words`."""
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -71,5 +72,10 @@ def parse(text: str) -> Query | None:
 
 
 def restricted(text: str, type: BlockType) -> str:
-    """The query restricted to blocks of one type. A `type:` in the query is removed."""
-    return f"type:'{type}' " + re.sub(r"type:\s*\S+\s*", "", text)
+    """The query restricted to blocks of one type. Each `type:` in the query is removed. Any other text stays none."""
+    parts, end = [f"type:'{type}'"], 0
+    with suppress(lark.exceptions.UnexpectedInput):
+        for term in _parser().parse(text).scan_values(lambda one: isinstance(one, lark.Token) and one.type == "TYPE"):
+            parts.append(text[end : term.start_pos].strip())
+            end = term.end_pos or end
+    return " ".join(filter(None, [*parts, text[end:].strip()]))
