@@ -106,6 +106,16 @@ def test_a_message_that_is_empty_or_cut_off_is_no_final_answer(text: str, finish
         assert (returned["success"], returned["error"]) == (success, None if success else f"No final answer ({finish})")
 
 
+@pytest.mark.parametrize(("steps", "done"), [(3, True), (4, False)])
+def test_ticks_that_verified_earlier_steps_of_a_task_are_no_messages(steps: int, done: bool) -> None:
+    talk = Talk("react", {"task": "List."}, world(LIST), steps=steps)
+    talk.tick(0, None)
+    ended = talk.tick(5, {"single": False, "checked": False, "step": 2, "rewards": []})
+    assert ended.done is done
+    if done:
+        assert (ended.returned["steps"], ended.returned["error"]) == (3, "Reached maximum steps (3)")
+
+
 def test_a_single_turn_runs_its_calls_and_ends() -> None:
     talk = Talk("react", {"task": "List.", "single": True}, world(LIST))
     ended = talk.run()

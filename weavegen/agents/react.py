@@ -120,13 +120,14 @@ def begin(t: Tick) -> Part[Ended]:
 def step(t: Tick) -> Part[Ended]:
     """Have the model write one message, and answer its calls one after another."""
     state = msgspec.convert(t.cursor.start.state, State)
+    written = t.number - state.step  # without the ticks that verified earlier steps of a Harbor task
     limit = MAX_MESSAGES if t.settings.steps is None else t.settings.steps
     task = dialogue.task_of(t.bootstrap, Task)
     tools = tools_of(task, t.listed or {})
     try:
         message = yield from dialogue.reply(t, 0, tools)
     except RolloutError as error:  # the conversation so far is kept
-        return dialogue.end_trace(Result(success=False, steps=t.number - 1, error=f"Generation error: {error}"), error)
+        return dialogue.end_trace(Result(success=False, steps=written - 1, error=f"Generation error: {error}"), error)
     if message.calls:
         answers = []
         for call in message.calls:
@@ -134,7 +135,7 @@ def step(t: Tick) -> Part[Ended]:
             answers.append(dialogue.response(answer))
         t.say(BlockType.TOOL, "\n".join(answers))
     unfinished = bool(message.calls) and not state.single
-    if unfinished and t.number < limit:
+    if unfinished and written < limit:
         return dialogue.next_tick(state)
     evaluations: tuple[Evaluated, ...] = (yield from evaluate(t)) if state.checked else ()
     problem = f"Reached maximum steps ({limit})" if unfinished else None
@@ -148,7 +149,7 @@ def step(t: Tick) -> Part[Ended]:
         Result(
             success=problem is None and (None if true and len(counted) < len(evaluations) else true),
             final_response="" if unfinished else message.answer,
-            steps=t.number,
+            steps=written,
             total_tokens=message.tokens,
             error=problem,
             metadata={"evaluations": values} if values else {},
