@@ -189,15 +189,11 @@ def _assertions(assertions: Sequence[tuple[ast.Assert, bool]]) -> float:
 
 
 def _forbidden(call: ast.Call) -> float:
-    if isinstance(call.func, ast.Name):
-        return 0.3 if call.func.id == "print" else 0.0
     if not isinstance(call.func, ast.Attribute):
-        return 0.0
-    owner = call.func.value
-    of_task = isinstance(owner, ast.Attribute) and owner.attr == "task"
+        return 0.3 if isinstance(call.func, ast.Name) and call.func.id == "print" else 0.0
+    owner, method = call.func.value, call.func.attr
+    of_task = method == "add_evaluation" and isinstance(owner, ast.Attribute) and owner.attr == "task"
     while isinstance(owner, ast.Attribute):
         owner = owner.value
-    through_other = int(not (isinstance(owner, ast.Name) and owner.id == "self"))
-    if of_task and call.func.attr == "add_evaluation":
-        return TASK_EVALUATION[through_other]
-    return FORBIDDEN_IN_ACTION.get(call.func.attr, (0.0, 0.0))[through_other]
+    through_other = not (isinstance(owner, ast.Name) and owner.id == "self")
+    return (TASK_EVALUATION if of_task else FORBIDDEN_IN_ACTION.get(method, (0.0, 0.0)))[through_other]
