@@ -73,18 +73,14 @@ class Okapi(BM25Okapi):  # type: ignore[misc]
     """rank-bm25's scorer for some texts of a larger collection, with the statistics of the whole collection.
 
     BM25Okapi itself would compute the statistics from a list of all texts. `counts`: for each text, how often words
-    occur in it, at least those of the query. `lengths`: in words. `get_scores(words)` gives float64 scores in the
-    order of the texts.
+    occur in it, at least those of the query. `lengths`, and the `average` of all texts: in words. `get_scores(words)`
+    gives float64 scores in the order of the texts.
     """
 
     def __init__(
-        self,
-        counts: Sequence[Mapping[str, int]],
-        lengths: Sequence[int],
-        average_length: float,
-        weights: Mapping[str, float],
+        self, counts: Sequence[Mapping[str, int]], lengths: Sequence[int], average: float, weights: Mapping[str, float]
     ) -> None:
         self.k1, self.b, self.epsilon = K1, B, EPSILON
         self.corpus_size = len(counts)
         self.doc_freqs, self.doc_len = counts, lengths
-        self.avgdl, self.idf = average_length, weights
+        self.avgdl, self.idf = average, weights
