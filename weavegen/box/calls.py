@@ -30,28 +30,26 @@ def terminal(command: str, timeout: float = 20.0) -> str:
 
     It is ended after `timeout` seconds. Nothing is kept between commands but files.
     """
-    process = subprocess.Popen(
+    with subprocess.Popen(
         ["/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh", "-c", command],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    printed, deadline, poll = bytearray(), time.monotonic() + timeout, select.poll()
-    poll.register(process.stdout, select.POLLIN)
-    try:
-        while (left := deadline - time.monotonic()) > 0 and poll.poll(1000 * left):
-            if not (read := os.read(process.stdout.fileno(), 65_536)):
-                break
-            printed += read
-            del printed[MAX_PRINTED:-MAX_PRINTED]  # a prompt may repeat for ever where it reads nothing
-        code = process.wait(max(deadline - time.monotonic(), 0.0))
-        ended = f"\n(exit code {code})" if code else ""
-    except subprocess.TimeoutExpired:
-        ended = f"\n(ended after {timeout:g} seconds)"
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.stdout.close()
-        process.wait()
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        printed, deadline, poll = bytearray(), time.monotonic() + timeout, select.poll()
+        poll.register(process.stdout, select.POLLIN)
+        try:
+            while (left := deadline - time.monotonic()) > 0 and poll.poll(1000 * left):
+                if not (read := os.read(process.stdout.fileno(), 65_536)):
+                    break
+                printed += read
+                del printed[MAX_PRINTED:-MAX_PRINTED]  # a prompt may repeat for ever where it reads nothing
+            code = process.wait(max(deadline - time.monotonic(), 0.0))
+            ended = f"\n(exit code {code})" if code else ""
+        except subprocess.TimeoutExpired:
+            ended = f"\n(ended after {timeout:g} seconds)"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
     return printed.decode(errors="replace") + ended
 
 
@@ -62,20 +60,24 @@ def python(code: str) -> str:
     """
     tree = ast.parse(code, "<python>")
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    failed = ""
+    failed, kept = "", os.dup(1)
     with tempfile.TemporaryFile() as file:
+        guard.redirect(file.fileno())
         try:
-            with guard.writing_to(file.fileno()):
-                exec(compile(tree, "<python>", "exec"), namespace)
-                if isinstance(last, ast.Expr):
-                    value = eval(compile(ast.Expression(last.value), "<python>", "eval"), namespace)
-                    if value is not None:
-                        sys.stdout.write(f"{value!r}\n")
+            exec(compile(tree, "<python>", "exec"), namespace)
+            if isinstance(last, ast.Expr):
+                value = eval(compile(ast.Expression(last.value), "<python>", "eval"), namespace)
+                if value is not None:
+                    sys.stdout.write(f"{value!r}\n")
         except SystemExit as error:
             failed = f"(exit code {error.code})" if error.code else ""
         except Exception as error:  # noqa: BLE001 - the code's error is what the model must read
             line = trial.line_number("<python>", error)
             failed = f"{type(error).__name__}: {error}" + (f" (line {line})" if line else "")
+        finally:
+            guard.flush()
+            guard.redirect(kept)
+            os.close(kept)
         rest = max(os.fstat(file.fileno()).st_size - MAX_PRINTED, MAX_PRINTED)
         printed = os.pread(file.fileno(), MAX_PRINTED, 0) + os.pread(file.fileno(), MAX_PRINTED, rest)
     if failed:

@@ -83,20 +83,6 @@ def flush() -> None:
             file.flush()
 
 
-@contextmanager
-def writing_to(descriptor: int) -> Iterator[None]:
-    """Let stdout and stderr, which are one file, write to another in the body, also those of children."""
-    flush()
-    kept = os.dup(1)
-    redirect(descriptor)
-    try:
-        yield
-    finally:
-        flush()
-        redirect(kept)
-        os.close(kept)
-
-
 class OutputCapture:
     """Captures stdout and stderr of this process and its children. Text over MAX_OUTPUT_CHARS is dropped."""
 
