@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from difflib import SequenceMatcher
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import Any
 
 from starlette.requests import Request
@@ -63,11 +63,8 @@ class Compare:
             a, b = (job.id for job in both)
             tables = {name: traces.rows(conn, f"compare/{name}", a=a, b=b, most=SCORED_CANDIDATES) for name in TABLES}
             age = reports.materialised(conn, "tick_stats").get("tick_stats")
-        scores = {
-            job: [(row["score"], 100 * row["share"]) for row in tables["scores"] if row["job_id"] == job]
-            for job in (a, b)
-        }
-        lines = [Series(f"job {job}", points) for job, points in scores.items() if points]
+        by_job = groupby(tables["scores"], lambda row: row["job_id"])
+        lines = [Series(f"job {job}", [(row["score"], 100 * row["share"]) for row in rows]) for job, rows in by_job]
         axes = ("Scores of all candidates", "log odds", "% of the job's candidates")
         picture = plot.svg(*axes, lines, inline=True) if lines else None
         return page("compare_jobs.html", jobs=both, picture=picture, age=age, most=SCORED_CANDIDATES, **tables)

@@ -88,11 +88,9 @@ def _ticks(rows: list[Row]) -> Markup | None:
 
 
 def _calibration(rows: list[Row]) -> Markup | None:
-    by_type: dict[str, list[Row]] = {}
-    for row in rows:
-        by_type.setdefault(row["type"], []).append(row)
     series = []
-    for type, own in list(by_type.items())[:MAX_CURVES]:
+    for type in list(dict.fromkeys(row["type"] for row in rows))[:MAX_CURVES]:
+        own = [row for row in rows if row["type"] == type]
         points = [(row["predicted"], row["observed"]) for row in own]
         series.append(Series(f"{type} ({sum(row['labels'] for row in own):,})", points))
     title = "Predicted and observed successes"

@@ -9,4 +9,4 @@ with ordered as materialized (
 select job_id, floor(greatest(-12, least(11.9, score)) * 2) / 2 + 0.25 as score,
   count(*)::float / sum(count(*)) over (partition by job_id) as share
 from candidate_values where trace_id = any(array(select id from ordered where before < :most)) and score is not null
-group by job_id, 2 order by job_id, 2
+group by job_id, 2 order by job_id = :b, 2
