@@ -70,8 +70,7 @@ def finished(
     ticks = records(sql.run(conn, "monitoring/spans/ticks", simulated=SIMULATED_MODEL, **after))
     if not ticks:
         return [], 0, cursor
-    columns = {"traces": "trace_id", "numbers": "number", "runs": "run"}
-    keys = {name: [getattr(row, column) for row in ticks] for name, column in columns.items()}
+    keys = {f"{name}s": [getattr(row, name) for row in ticks] for name in ("trace_id", "number", "run")}
     rows = records(sql.run(conn, "monitoring/spans/steps", simulated=SIMULATED_MODEL, **keys))
     steps: defaultdict[tuple[int, int], list[Any]] = defaultdict(list)
     for step in rows:

@@ -17,7 +17,7 @@ select s.id, s.trace_id, s.tick, s.kind, s.status, s.failure_kind, s.failure, s.
   s.id as "weavegen.step", s.kind as "weavegen.kind", l.label as "weavegen.label", s.status as "weavegen.status",
   s.queue as "weavegen.queue", s.worker as "weavegen.worker", s.claims as "weavegen.claims",
   s.model_seconds as "weavegen.model_seconds", s.environment_seconds as "weavegen.environment_seconds"
-from steps s join unnest(cast(:traces as bigint[]), cast(:numbers as bigint[]), cast(:runs as bigint[]))
+from steps s join unnest(cast(:trace_ids as bigint[]), cast(:numbers as bigint[]), cast(:runs as bigint[]))
   as k (trace_id, tick, run) on k.trace_id = s.trace_id and k.tick = s.tick and k.run = s.run
 left join prompts p on p.step_id = s.id
 cross join lateral (select case when s.kind = 'delegate' then split_part(s.label, ':', 1) else s.label end as label) l
