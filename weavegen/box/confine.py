@@ -47,15 +47,9 @@ def confine() -> None:
         return
     data = filter_program(platform.machine())
     instructions = ctypes.create_string_buffer(data, len(data))
-
-    class Program(ctypes.Structure):
-        """struct sock_fprog."""
-
-        _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
-
-    program = Program(len(data) // 8, ctypes.addressof(instructions))
+    program = struct.pack("HP", len(data) // 8, ctypes.addressof(instructions))  # struct sock_fprog
     prctl = ctypes.CDLL(None, use_errno=True).prctl
-    install = (PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program))
+    install = (PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program)
     for arguments in ((PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), install):
         if prctl(*arguments) != 0:
             raise OSError(ctypes.get_errno(), "the process can't be confined")

@@ -15,18 +15,14 @@ from typing import Any
 from weavegen.box import api, weave
 
 MODULES = ("ast", "asyncio", "functools", "hashlib", "inspect", "logging", "requests", "traceback")
+ATTRIBUTES = {
+    "argparse": "ArgumentParser", "collections": "deque", "copy": "deepcopy", "enum": "Enum auto",
+    "jsonschema": "validate", "pprint": "pformat", "typing": "Any Dict List Optional",
+    api.__name__: "Callable Callback Subagent Task Tick Tree check_schema",
+}  # fmt: skip
 ON_DEMAND: dict[str, tuple[str, str | None]] = {
     **{name: (name, None) for name in MODULES},
-    **{name: ("typing", name) for name in ("Any", "Dict", "List", "Optional")},
-    **{name: (api.__name__, name) for name in ("Callable", "Callback", "Subagent", "Task", "Tick", "Tree")},
-    "check_schema": (api.__name__, "check_schema"),
-    "ArgumentParser": ("argparse", "ArgumentParser"),
-    "Enum": ("enum", "Enum"),
-    "auto": ("enum", "auto"),
-    "deepcopy": ("copy", "deepcopy"),
-    "deque": ("collections", "deque"),
-    "pformat": ("pprint", "pformat"),
-    "validate": ("jsonschema", "validate"),
+    **{name: (module, name) for module, names in ATTRIBUTES.items() for name in names.split()},
 }
 """Names that blocks may use without an import, as in weave-agent, and those of api.py: module, and attribute or None.
 They are imported when a block first uses them, because some take a tenth of a second."""

@@ -75,11 +75,9 @@ class Runner:
         weave.request = self.request
         api.work, api.delegate, weave_agent.write = self.work, self.delegate, self.write
         calls.namespace = self.module.__dict__
-        mcp.configured, mcp.ask_worker, mcp.deadline = (
-            spec.get("mcp_servers", {}),
-            lambda request: str(self.request("tool", request)),
-            lambda: self.clock.deadline,
-        )
+        mcp.configured = spec.get("mcp_servers", {})
+        mcp.ask_worker = lambda request: str(self.request("tool", request))
+        mcp.deadline = lambda: self.clock.deadline
 
     def serve(self) -> dict[str, Any]:
         """Execute operations. Returns only while an action waits: the `resume` operation of that action."""
@@ -148,13 +146,11 @@ class Runner:
         """Let other agents do tasks in traces of their own. Returns a `steps.Delegated` for each task."""
         if not 0 < len(asked) <= MAX_DELEGATED_TASKS:
             raise ValueError(f"Ask for at least one task, and for {MAX_DELEGATED_TASKS} at once at most.")
-        returned: list[dict[str, Any]] = json.loads(self.wait({"delegates": asked})["source"])
-        return returned
+        return list(json.loads(self.wait({"delegates": asked})["source"]))
 
     def write(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Let the running action wait while the model writes a block. Returns the block as a dict."""
-        written: dict[str, Any] = json.loads(self.wait({"writes": asked})["source"])
-        return written
+        return dict(json.loads(self.wait({"writes": asked})["source"]))
 
     def wait(self, why: dict[str, Any]) -> dict[str, Any]:
         """Report the running action as waiting for `why`. Returns the operation that ends the wait."""

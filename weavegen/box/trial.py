@@ -281,16 +281,11 @@ def pack(value: Any) -> Any:
     """Encode plain data as JSON that keeps tuples, sets, bytes and all keys. Raises TypeError for other data."""
     if value is None or isinstance(value, bool | str):
         return value
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return float(value)
-    if isinstance(value, list):
-        return [pack(item) for item in value]
-    if isinstance(value, tuple):
-        return {"t": [pack(item) for item in value]}
-    if isinstance(value, set | frozenset):
-        return {"s": [pack(item) for item in value]}
+    if isinstance(value, int | float):
+        return int(value) if isinstance(value, int) else float(value)
+    if isinstance(value, list | tuple | set | frozenset):
+        items = [pack(item) for item in value]
+        return items if isinstance(value, list) else {"t" if isinstance(value, tuple) else "s": items}
     if isinstance(value, dict):
         return {"d": [[pack(key), pack(item)] for key, item in value.items()]}
     if isinstance(value, bytes):

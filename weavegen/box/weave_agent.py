@@ -35,9 +35,10 @@ def install() -> None:
     api.call, api.check_schema = call, check_schema
     for owner, name in ((api.Tree, "view_board"), (api.Task, "run_evaluations")):
         setattr(owner, name, awaitable(getattr(owner, name)))
-    for name, member in MEMBERS.items():
-        setattr(api.Subagent, name, member)
-    setattr(api.Tree, "add_block", add_block)  # noqa: B010 - they are not declared
+    for method in (add_block, add_error_block, generate_block, plan):
+        setattr(api.Subagent, method.__name__, method)
+    setattr(api.Subagent, "model_name", property(lambda self: self.tree.model_name))  # noqa: B010 - it is not declared
+    setattr(api.Tree, "add_block", add_block)  # noqa: B010
     api.Tree.run = run  # type: ignore[method-assign]
 
 
@@ -115,16 +116,6 @@ def plan(self: api.Subagent, ticks: int = 1) -> None:
     if not 0 < ticks <= MAX_PLANNED:
         raise ValueError(f"a plan has 1 to {MAX_PLANNED} ticks, not {ticks}")
     vars(self)["planned"] = ticks
-
-
-MEMBERS = {
-    "add_block": add_block,
-    "add_error_block": add_error_block,
-    "generate_block": generate_block,
-    "plan": plan,
-    "model_name": property(lambda self: self.tree.model_name),
-}
-"""Members of a subagent."""
 
 
 def check_schema(value: dict[str, Any], schema: dict[str, Any]) -> None:
