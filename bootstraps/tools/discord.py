@@ -38,8 +38,8 @@ class WeaveDiscordClient(Window):
     chat.get_messages(before=3, limit=10) gives the ten messages before the third: what was said earlier.
     """
 
-    def __init__(self, agent: "Subagent", token: str | None, channel_id: str | int):
-        # `token` is ignored: the process that connects to Discord has its own.
+    def __init__(self, agent: "Subagent", token: str | None, channel_id: str | int, server_url: str | None = None):
+        # `token` and `server_url` are ignored: the process that connects to Discord has its own.
         self.channel_id = str(channel_id)
         if not 0 < len(self.channel_id) <= 100 or "\x00" in self.channel_id:
             raise ValueError(f"a channel's name has 1 to 100 characters, not {len(self.channel_id)}")
@@ -67,6 +67,8 @@ class WeaveDiscordClient(Window):
         if not isinstance(emoji, str) or not 0 < len(emoji) <= 100:
             raise ValueError(f"a reaction is one emoji, such as \N{THUMBS UP SIGN}, not {emoji!r}")
         self.exchange("react", text=emoji, about=whole(message_id))
+
+    add_reaction = react_to_message
 
     def get_messages(
         self, limit: int = 20, after: int | str = 0, wait: float = 0, before: int | str | None = None

@@ -29,9 +29,9 @@ class WeaveEditor(Window):
     empty, and made by the first change or by `save_file()`.
     """
 
-    def __init__(self, agent: "Subagent", path: str):
+    def __init__(self, agent: "Subagent", filepath: str):
         self.window = WINDOW
-        self.show_file(agent, path)
+        self.show_file(agent, filepath)
 
     def show_file(self, agent: "Subagent", path: str) -> None:
         path = os.path.abspath(path)
@@ -48,12 +48,15 @@ class WeaveEditor(Window):
         """Show another file in this window, from its first line. The key in `self.tools` is then the new file's."""
         self.show_file(self.agent, path)
 
-    def save_file(self) -> None:
-        """Make the file if it does not exist. Every change is saved at once, so there is nothing else to save."""
+    def save_file(self, path: str | None = None) -> None:
+        """Make the file if it does not exist. Every change is saved at once, so there is nothing else to save.
+
+        With a `path`, the lines are written to that file, too; this window stays on its own.
+        """
         self.check_open()
-        lines = self.read()
-        if not os.path.exists(self.path):
-            self.write(lines)
+        lines, path = self.read(), os.path.abspath(path or self.path)
+        if path != self.path or not os.path.exists(path):
+            self.write(lines, path)
 
     @property
     def window_size(self) -> int:
@@ -68,22 +71,22 @@ class WeaveEditor(Window):
 
     # ---- changes
 
-    def edit(self, start: int, end: int, text: str) -> None:
-        """Put `text` in the place of lines `start` to `end`, both included; "" deletes them.
+    def edit(self, start_line: int, end_line: int, new_text: str) -> None:
+        """Put `new_text` in the place of lines `start_line` to `end_line`, both included; "" deletes them.
 
         edit(3, 3, "one\\ntwo") puts two lines in the place of line 3; edit(3, 2, text) inserts before line 3.
         """
         lines = self.read()
-        for name, value in (("start", start), ("end", end)):
+        for name, value in (("start_line", start_line), ("end_line", end_line)):
             if type(value) is not int:
                 raise TypeError(f"{name} is a line number, not {value!r}")
         most = max(len(lines), 1)
-        if not 1 <= start <= most + 1 or not start - 1 <= end <= most:
-            raise ValueError(f"there are no lines {start} to {end}: {self.path} has {size(lines)}")
+        if not 1 <= start_line <= most + 1 or not start_line - 1 <= end_line <= most:
+            raise ValueError(f"there are no lines {start_line} to {end_line}: {self.path} has {size(lines)}")
         if not lines:
-            self.newline_at_end = text.endswith("\n")
-        lines[start - 1 : end] = as_lines(self.own(text))
-        self.cursor = start
+            self.newline_at_end = new_text.endswith("\n")
+        lines[start_line - 1 : end_line] = as_lines(self.own(new_text))
+        self.cursor = start_line
         self.write(lines)
 
     def append(self, text: str) -> None:
@@ -118,13 +121,13 @@ class WeaveEditor(Window):
 
     # ---- moving about
 
-    def up(self, lines: int | None = None) -> None:
-        """Move the cursor up, by a window if not told how many lines."""
-        self.goto(max(self.cursor - (self.window if lines is None else lines), 1))
+    def up(self, n: int | None = None) -> None:
+        """Move the cursor up `n` lines; by default a window."""
+        self.goto(max(self.cursor - (self.window if n is None else n), 1))
 
-    def down(self, lines: int | None = None) -> None:
-        """Move the cursor down, by a window if not told how many lines."""
-        self.goto(min(self.cursor + (self.window if lines is None else lines), max(len(self.read()), 1)))
+    def down(self, n: int | None = None) -> None:
+        """Move the cursor down `n` lines; by default a window."""
+        self.goto(min(self.cursor + (self.window if n is None else n), max(len(self.read()), 1)))
 
     def goto(self, line: int) -> None:
         """Move the cursor to a line."""
@@ -134,18 +137,18 @@ class WeaveEditor(Window):
             raise ValueError(f"there is no line {line}: {self.path} has {size(lines)}")
         self.cursor = line
 
-    def find(self, text: str) -> int | None:
-        """Move the cursor to the next line with `text`, or one that matches it as a regular expression.
+    def find(self, regex: str) -> int | None:
+        """Move the cursor to the next line that has this text, or one that matches it as a regular expression.
 
         Goes on from the first line after the last. Gives the line's number; None if there is no such line.
         """
         self.check_open()
         lines = self.read()
         order = [*range(self.cursor, len(lines)), *range(min(self.cursor, len(lines)))]
-        found = next((at for at in order if text in lines[at]), None)
+        found = next((at for at in order if regex in lines[at]), None)
         if found is None:
             with contextlib.suppress(re.error):
-                found = next((at for at in order if re.search(text, lines[at])), None)
+                found = next((at for at in order if re.search(regex, lines[at])), None)
         if found is None:
             return None
         self.cursor = found + 1
@@ -203,10 +206,10 @@ class WeaveEditor(Window):
         self.newline_at_end = text.endswith("\n") or not text
         return as_lines(self.own(text))
 
-    def write(self, lines: list[str]) -> None:
-        """Replace the file atomically."""
+    def write(self, lines: list[str], path: str | None = None) -> None:
+        """Replace the file, or the one at another path, atomically."""
         self.check_open()
-        path = os.path.realpath(self.path)
+        path = os.path.realpath(path or self.path)
         folder = os.path.dirname(path)
         for what in (path, folder):
             if os.path.exists(what) and not os.access(what, os.W_OK):

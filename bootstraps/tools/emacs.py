@@ -28,8 +28,8 @@ class WeaveEmacs(Terminal):
     package = "emacs-nox"
     help = KEYS
 
-    def __init__(self, agent: "Subagent", path: str | None = None):
-        self.path = self.filepath = None if path is None else file_to_edit(path)
+    def __init__(self, agent: "Subagent", filepath: str | None = None):
+        self.path = self.filepath = None if filepath is None else file_to_edit(filepath)
         keys = ("emacs",) if self.path is None else (f"emacs-{self.path}", "emacs")
         title = "WeaveEmacs" if self.path is None else f"WeaveEmacs ({self.path})"
         # -nw: in the terminal; -Q: no configuration files, no splash screen

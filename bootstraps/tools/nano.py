@@ -24,8 +24,8 @@ class WeaveNano(Terminal):
     package = "nano"
     help = KEYS
 
-    def __init__(self, agent: "Subagent", path: str):
-        self.path = self.filepath = file_to_edit(path)
+    def __init__(self, agent: "Subagent", filepath: str):
+        self.path = self.filepath = file_to_edit(filepath)
         # -I: no configuration files
         options = ("-I", "--", self.path)
         super().__init__(agent, f"WeaveNano ({self.path})", f"nano-{self.path}", "nano", arguments=options)

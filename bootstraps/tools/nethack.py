@@ -83,15 +83,15 @@ class WeaveNethack(Terminal):
         arguments = ("-u", "Weaver", "-@")
         super().__init__(agent, "WeaveNethack", "nethack", arguments=arguments, environ={"NETHACKOPTIONS": options})
 
-    def send_keys(self, keys: str) -> None:
+    def send_keys(self, command: str) -> None:
         """Send one named key, or each character of a text as a key. Returns when the screen is still."""
         self.check_open()
         before = self.pane.look().text
         if not self.frames:
             self.frames.append(Frame("", self.screen()))
-        super().send_keys(keys)
-        self.moves.append((keys, self.pane.look().text != before))
-        self.frames = [*self.frames, Frame(keys, self.screen())][-FRAMES - 1 :]
+        super().send_keys(command)
+        self.moves.append((command, self.pane.look().text != before))
+        self.frames = [*self.frames, Frame(command, self.screen())][-FRAMES - 1 :]
 
     # ---- what there is to see
 

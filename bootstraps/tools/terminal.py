@@ -195,13 +195,13 @@ class Terminal(Window):
             super().close()
             raise
 
-    def send_keys(self, keys: str) -> None:
+    def send_keys(self, command: str) -> None:
         """Press one key, named as tmux does ("Enter", "C-x", "M-f", "BSpace", "Up"), or type a text.
 
         Nothing is added: the key Enter must be sent itself. Returns when the screen has stopped changing.
         """
         self.check_open()
-        self.pane.type(keys)
+        self.pane.type(command)
 
     def send_command(self, command: str) -> None:
         """The same as send_keys."""

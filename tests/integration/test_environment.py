@@ -807,7 +807,8 @@ class TestFilesOfWeaveAgent:
 
         source = (
             "async def action_ask(self):\n"
-            "    return await generate_outputs_vllm(self.model_name, 'Once', 7, port=5001, n=2, stop='end')\n"
+            "    asked = dict(text='Once', n_tokens=7, port=5001, n=2, stop='end')\n"
+            "    return await generate_outputs_vllm(self.model_name, **asked)\n"
             "self.add_action('Ask', action_ask)\n"
         )
         step = Execute(op="run", type=BlockType.ACTION, source=source)
@@ -815,6 +816,9 @@ class TestFilesOfWeaveAgent:
         assert executed.value == ["a", "b"], executed.error
         [request] = asked
         assert (request.prompt, request.max_tokens, request.n, request.stop) == ("Once", 7, 2, ["end"])
+        step = Execute(op="run", type=BlockType.ACTION, source=source.replace("'end'", "None"))
+        environment.execute(next(step_ids), step, complete=complete)
+        assert asked[1].stop == []
 
     @pytest.mark.parametrize(
         "call",
@@ -827,7 +831,8 @@ class TestFilesOfWeaveAgent:
             act(start(), f"generate_outputs_vllm('', 'Once', 7, **dict({call}))")
 
     def test_callbacks_add_blocks(self, environment: Environment) -> None:
-        body = "self.add_error_block('one')\nagent.add_block({'type': 'error', 'message': 'two'})\nreturn 3"
+        body = "self.add_error_block('one')\ntwo = {'type': 'error', 'message': 'two'}\n"
+        body += "assert agent.add_block(two) is two\nreturn 3"
         executed = act(environment, body)
         assert executed.value == 3
         assert [(block.type, block.text) for block in executed.added] == [("error", "one"), ("error", "two")]

@@ -593,18 +593,19 @@ class TestDiscord:
         body = (
             "n = chat.send_message('Hello')\nchat.react_to_message(n, ':)')\n"
             "n2 = chat.reply_to_message(str(n), 'Hello?')\n"
+            "chat.add_reaction(n, '+1')\n"
             "return [n, n2, [message['content'] for message in chat.get_messages(wait=99)]]"
         )
         executed = environment.execute(next(step_ids), self.step(self.OPEN + body), chat=chat)
         assert value(executed) == [1, 2, ["Hello", "Hello?"]]
         assert [(wish.turn, wish.do) for wish in wishes] == list(
-            enumerate(("open", "send", "react", "reply", "read"), 1)
+            enumerate(("open", "send", "react", "reply", "react", "read"), 1)
         )
-        assert wishes[4].wait == 60
+        assert wishes[5].wait == 60
         assert "a token" not in str(wishes)
         shown = environment.execute(next(step_ids), Execute(op="begin"), chat=chat).views
         first, second = shown[0].text.splitlines()[1:]
-        assert re.fullmatch(r"\[1, \d{4}-\d\d-\d\d \d\d:\d\d\] me: Hello \(reactions: :\)\)", first)
+        assert re.fullmatch(r"\[1, \d{4}-\d\d-\d\d \d\d:\d\d\] me: Hello \(reactions: :\) \+1\)", first)
         assert re.fullmatch(r"\[2, [-\d]{10} [:\d]{5}\] me, answering 1: Hello\?", second)
         assert (wishes[-1].turn, wishes[-1].do) == (1, "read"), "Do turns count from 1 in each step?"
 

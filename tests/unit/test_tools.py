@@ -87,6 +87,17 @@ class TestEditor:
         editor.edit(1, 0, "\n")
         assert path.read_text() == "\none\nthree\nfour\n"
 
+    def test_arguments_have_the_names_of_weave_agent(self, main: api.Subagent, path: Path) -> None:
+        path.write_text("one\ntwo\n")
+        editor = WeaveEditor(main, filepath=str(path))
+        editor.edit(start_line=2, end_line=2, new_text="zwei")
+        assert editor.find(regex="^z.*i$") == 2
+        editor.up(n=1)
+        assert editor.cursor == 1
+        editor.save_file(str(path.with_name("copy.txt")))
+        assert path.with_name("copy.txt").read_text() == path.read_text() == "one\nzwei\n"
+        assert editor.path == str(path)
+
     @pytest.mark.parametrize("span", [(0, 1), (3, 2), (2, 0), (1, 9), (5, 5), (-1, 1)])
     def test_lines_beyond_the_end_are_refused(self, path: Path, span: tuple[int, int]) -> None:
         editor = editor_of(path, "one\ntwo")

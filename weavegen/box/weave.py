@@ -129,17 +129,17 @@ def simple_bayes_evaluate_outputs(parent_q: str, questions: Sequence[str], texts
 @awaitable
 def generate_outputs_vllm(
     model_name: str,
-    prompt: str,
+    text: str,
     n_tokens: int,
     n: int = 1,
     port: int | None = None,
-    stop: str | Sequence[str] = (),
+    stop: str | Sequence[str] | None = None,
     temperature: float = 1.0,
 ) -> list[str]:
-    """Return `n` texts of at most `n_tokens` tokens with which the job's model continues `prompt`.
+    """Return `n` texts of at most `n_tokens` tokens with which the job's model continues `text`.
 
     A text ends before the first of the `stop` strings. `model_name` and `port` are not used.
     """
-    ends = [stop] if isinstance(stop, str) else list(stop)
-    asked = {"prompt": str(prompt), "n": int(n), "max_tokens": int(n_tokens), "stop": ends}
-    return [str(text) for text in request("complete", plain({**asked, "temperature": float(temperature)}))]
+    ends = [stop] if isinstance(stop, str) else list(stop or ())
+    asked = {"prompt": str(text), "n": int(n), "max_tokens": int(n_tokens), "stop": ends}
+    return [str(found) for found in request("complete", plain({**asked, "temperature": float(temperature)}))]

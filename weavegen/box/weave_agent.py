@@ -57,8 +57,8 @@ def write(asked: dict[str, Any]) -> dict[str, Any]:
     raise RuntimeError("the model can only write a block while an action runs")
 
 
-def add_block(self: api.Subagent | api.Tree, block: dict[str, Any], context: str = "") -> None:
-    """Record an error or, in an observation view, an observation, after the block or view that runs.
+def add_block(self: api.Subagent | api.Tree, block: dict[str, Any], context: str = "") -> dict[str, Any]:
+    """Record an error or, in an observation view, an observation, after the block or view that runs. Return `block`.
 
     An error block does not make the action fail. `block` has the keys of weave-agent's blocks: type, and message or
     body; an observation also has a title. `context` is not used.
@@ -72,6 +72,7 @@ def add_block(self: api.Subagent | api.Tree, block: dict[str, Any], context: str
     if len(added) >= MAX_ADDED:
         raise ValueError(f"callbacks may add {MAX_ADDED} blocks at once")
     added.append({"type": kind, "title": clean(str(block.get("title", "")), 200), "text": clean(text)})
+    return block
 
 
 def add_error_block(self: api.Subagent, error_message: str) -> None:
