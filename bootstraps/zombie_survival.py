@@ -11,6 +11,7 @@ import json
 from tools.weave_zombie_game import WeaveZombieGame
 
 minutes = float(args.params.get("minutes", args.budget))
+games = []
 
 
 def command(text):
@@ -19,8 +20,8 @@ def command(text):
 
 
 def state():
-    """How the game stands: place, day, hour, health, hunger, inventory, zombies_here, exits, over, result, ..."""
-    return agent.agents["main"].tools["zombie_game"].state
+    """How my game stands: place, day, hour, health, hunger, inventory, zombies_here, exits, over, result, ..."""
+    return games[0].state()
 
 
 def view_state(self):
@@ -41,7 +42,7 @@ few zombies at a time, and to leave where there are many. Noise draws them in, s
 
 How does it end? When the state says "over", my action calls
 `self.return_to_caller({"result": state()["result"], "zombies_killed": state()["zombies_killed"]})`. The
-town's first game counts: `restart` would be another one.
+town's first game counts: after `restart` I'd play another one, and `state()` would still tell of the first.
 
 Now I open the game, read the help, and search the flat that I'm in.
 """
@@ -52,6 +53,7 @@ def action_open_the_game(self):
     schema = {"result": {"type": "string", "enum": results}, "zombies_killed": "integer"}
     main = agent.subagent("main", None, "Survive in Weir Valley and be rescued from the tower", schema, minutes)
     game = WeaveZombieGame(main)
+    games.append(game.session)
     main.add_observation_view("State", view_state)
     main.task.add_evaluation("Have we been rescued?", is_rescued)
     main.task.add_evaluation("Are we alive?", is_alive)

@@ -46,6 +46,13 @@ def test_first_ticks(
     assert not executed.subagents[0].completed
 
 
+def test_only_the_first_game_of_zombie_survival_counts(config: Config) -> None:
+    source = Path("bootstraps/zombie_survival.py").read_text()
+    again = "    command('restart')\n    return [state()['hour'], game.state['hour']]\n"
+    [executed] = dry_run(config, source.replace("    return told\n", again), {"minutes": 5})
+    assert executed.value == [9, 8]
+
+
 def test_a_practice_has_the_errors_that_it_shows(config: Config) -> None:
     if shutil.which("nano") is None:
         pytest.skip("nano is not installed")
