@@ -68,6 +68,18 @@ def test_forks_continue_from_the_middle_of_a_tick_to_their_end(installation: Ins
         assert audit.returncode == 0, audit.stdout
 
 
+def test_a_fork_of_a_fork_has_its_settings_from_any_block_on(installation: Installation, trace: int) -> None:
+    at = index_of(installation, trace, 2, "action")
+    varied = installation.json("fork", str(trace), "--at", str(at), "--set", "action.temperature=1.3")
+    installation.wait(varied["job"], LONG)
+    again = installation.json("fork", str(varied["traces"][0]), "--at", str(at), "--set", "action.rounds=[2]")
+    assert again["fork_of"] == trace
+    settings = "select s.settings -> 'types' -> 'action' from jobs j join job_settings s on s.job_id = j.id "
+    [[own]] = installation.sql(settings + "and s.revision = j.revision where j.id = :job", job=again["job"])
+    assert (own["temperature"], own["rounds"]) == (1.3, [2])
+    installation.cli("cancel", str(again["job"]))
+
+
 def test_wrong_use_is_a_one_line_error(installation: Installation, trace: int) -> None:
     for arguments, complaint in {
         ("999999", "--at", "5"): "there is no trace 999999",

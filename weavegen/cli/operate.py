@@ -17,7 +17,7 @@ from weavegen.cli.jobs import JobName, Set, by_type, pairs
 from weavegen.database import Database
 from weavegen.errors import UsageError, required
 from weavegen.services import postgres, schema
-from weavegen.store import jobs, reports, steps, tables, views
+from weavegen.store import jobs, reports, steps, tables, traces, views
 from weavegen.store.session import unpooled
 from weavegen.store.states import JobState, TraceStatus
 from weavegen.store.urls import parts
@@ -241,6 +241,9 @@ def fork(
     values = by_type(pairs(set_))
     with writing() as conn:
         cut = forking.plan(conn, trace, at)
+        if cut.trace_id != trace:
+            own = sql.run(conn, "store/current_settings", job=traces.job_of(conn, trace)).scalar_one()
+            values = jobs.merged(own, values)
         job, ids = forking.submit(conn, cut, n, seed=seed, values=values, name=name, version=__version__)
     notes = []
     if cut.trace_id != trace:
