@@ -42,8 +42,8 @@ def upgrade(url: str) -> None:
         with unpooled(url).connect() as conn:
             check(conn)  # its message names the database's version
         raise
-    except OperationalError as error:
-        reason = " ".join(str(error.orig).split())[:300]
+    except (OperationalError, psycopg.OperationalError) as error:  # the latter from views, which are made last
+        reason = " ".join(str(getattr(error, "orig", error)).split())[:300]
         raise UsageError(f"the migration failed: {reason}; stop what uses the database and try again") from None
 
 
