@@ -183,6 +183,8 @@ def test_python_returns_printed_output_and_the_last_value() -> None:
     failed = calls.call("python", {"code": "print('so far')\n1 / 0"})
     assert failed == {"success": False, "error": "so far\nZeroDivisionError: division by zero (line 2)"}
     assert "SyntaxError" in calls.call("python", {"code": "b ="})["error"]
+    outside = calls.call("python", {"code": "return 1"})["error"]
+    assert outside == "SyntaxError: 'return' outside function (<python>, line 1)"
 
 
 def test_python_returns_what_children_print_in_its_order() -> None:
