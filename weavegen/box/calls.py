@@ -72,9 +72,7 @@ def python(code: str) -> str:
         except SystemExit as error:
             failed = f"(exit code {error.code})" if error.code else ""
         except Exception as error:  # noqa: BLE001 - the code's error is what the model must read
-            line = (
-                0 if isinstance(error, SyntaxError) else trial.line_number("<python>", error)
-            )  # its text has the line
+            line = 0 if isinstance(error, SyntaxError) else trial.line_number("<python>", error)
             failed = f"{type(error).__name__}: {error}" + (f" (line {line})" if line else "")
         finally:
             guard.flush()
