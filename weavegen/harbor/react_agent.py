@@ -72,14 +72,12 @@ class ReactAgent(BaseAgent):  # type: ignore[misc] # harbor is not installed whe
 
     async def _write(self, conversation: "Conversation", seed: int) -> Continuation:
         """Have the model write a message. Transient errors are retried."""
-        for pause in (*RETRY_SECONDS, None):
+        for pause in RETRY_SECONDS:
             try:
                 return await asyncio.to_thread(conversation.write, seed)
             except TransientError:
-                if pause is None:
-                    raise
                 await asyncio.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
+        return await asyncio.to_thread(conversation.write, seed)
 
 
 class Conversation:
@@ -93,9 +91,10 @@ class Conversation:
         self.turns: list[tuple[list[int], Continuation]] = []
         """The prompt and the message of each turn of the model."""
 
-    def add(self, type: BlockType, text: str) -> None:
-        """Add a message that the model did not write. Raises TransientError, ModelError."""
-        self._extend(type, text, None)
+    def add(self, type: BlockType, text: str, sampled: list[int] | None = None) -> None:
+        """Add a message; of one that the model wrote, `sampled` are its tokens. Raises TransientError, ModelError."""
+        self.tokens = _join(self.tokens, message(Piece(text, type, sampled), self.template, self.client, self.last))
+        self.last = type
 
     def write(self, seed: int) -> Continuation:
         """Sample the next message and add it. Raises TransientError, ModelError."""
@@ -118,12 +117,8 @@ class Conversation:
         )
         [written] = sampled.continuations
         self.turns.append((begun.ids, written))
-        self._extend(BlockType.ASSISTANT, written.text, written.token_ids)
+        self.add(BlockType.ASSISTANT, written.text, written.token_ids)
         return written
-
-    def _extend(self, type: BlockType, text: str, sampled: list[int] | None) -> None:
-        self.tokens = _join(self.tokens, message(Piece(text, type, sampled), self.template, self.client, self.last))
-        self.last = type
 
     def report(self, context: AgentContext) -> None:
         """Record the turns for Harbor."""
