@@ -15,12 +15,8 @@ UNSERVED_SECONDS = 5.0
 """A queue is unserved if a step has waited in it for this long, and no worker takes steps from it."""
 UNTRIED_SECONDS = 60.0
 """A step that no worker has taken for this long is a fault."""
-
-
 MCP_SECONDS = 300.0
 """An MCP server counts as a fault for this long after a call that could not reach it."""
-
-
 KINDS = ("service", "worker", "queue", "server", "mcp")
 
 
@@ -71,12 +67,12 @@ def service_faults(config: Config) -> list[Fault]:
 def worker_faults(conn: Connection) -> list[Fault]:
     """Workers that have fallen silent; or the fact that no worker runs while traces are open."""
     rows = workers.rows(conn)
+    silent = [row for row in rows if row.silent]
     found = []
-    for row in rows:
-        if row.silent:
-            what = f"the worker {row.node} ({row.process}) has been silent for {duration(row.age)}"
-            found.append(Fault(kind="worker", what=what, advice="check its host, and restart it there"))
-    if not any(not row.silent for row in rows) and (count := sql.run(conn, "store/count_open_traces").scalar_one()):
+    for row in silent:
+        what = f"the worker {row.node} ({row.process}) has been silent for {duration(row.age)}"
+        found.append(Fault(kind="worker", what=what, advice="check its host, and restart it there"))
+    if len(silent) == len(rows) and (count := sql.run(conn, "store/count_open_traces").scalar_one()):
         what = f"no worker runs, and {count:,} {'trace is' if count == 1 else 'traces are'} open"
         found.append(Fault(kind="worker", what=what, advice="start workers with `weavegen up`, or see docs/deploy.md"))
     return found
