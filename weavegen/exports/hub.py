@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from weavegen.errors import UsageError, WeavegenError
+from weavegen.trace.render import one_line
 
 
 class Dataset:
@@ -21,7 +22,7 @@ class Dataset:
         try:
             made = self._api.create_repo(name, repo_type="dataset", private=not public, exist_ok=True)
         except (httpx2.HTTPError, OSError, ValueError) as error:
-            reason = f"{one_line(error)}; HF_TOKEN must be a token that may write there"
+            reason = f"{one_line(str(error))[:300]}; HF_TOKEN must be a token that may write there"
             raise UsageError(f"--push-to-hub {name}: {reason}") from None
         self.name, self.url = made.repo_id, made.url
 
@@ -44,9 +45,6 @@ class Dataset:
                 delete_patterns=replaced,
             )
         except (httpx2.HTTPError, OSError, RuntimeError, ValueError) as error:
+            reason = one_line(str(error))[:300]
             again = f"push it with `hf upload --repo-type dataset {self.name} {folder}`"
-            raise WeavegenError(f"{folder} is complete, but was not pushed: {one_line(error)}; {again}") from None
-
-
-def one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+            raise WeavegenError(f"{folder} is complete, but was not pushed: {reason}; {again}") from None
