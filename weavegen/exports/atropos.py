@@ -48,10 +48,7 @@ def make_group(source: Source, reader: PromptReader, step: int, candidates: Any)
         return NOT_RECORDED
     if len(scored) < len(candidates):
         source.notes["a candidate that was never scored is left out of its group"] += 1
-    sequences = [Tokens() for _ in scored]
-    for sequence, row in zip(sequences, scored, strict=True):
-        sequence.add(read, None)
-        sequence.add(integers(row["token_ids"]), reals(row["logprobs"]))
+    sequences = [Tokens.of([(read, None), (integers(row["token_ids"]), reals(row["logprobs"]))]) for row in scored]
     texts = [completion(prompt, row["text"], row["finish_reason"]) for row in scored]
     user = {"role": "user", "content": prompt.text + prompt.prefix}
     return {

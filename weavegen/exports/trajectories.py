@@ -7,9 +7,9 @@ included. This is the form of ScoredData in atroposlib/api/server.py (NousResear
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from weavegen import sql
 from weavegen.database import Connection
@@ -25,6 +25,10 @@ READ_MASK, READ_LOGPROB = -100, 1.0
 NOT_RECORDED = "its token ids are not all recorded: enqueue with --set tokens=chosen"
 
 
+Part = tuple[list[int], list[float] | None]
+"""Consecutive tokens, with logprobs if the model sampled them in this conversation; None: it only read them."""
+
+
 @dataclass
 class Tokens:
     """A sequence of tokens. All lists have the same length."""
@@ -35,11 +39,15 @@ class Tokens:
     logprobs: list[float] = field(default_factory=list)
     """The model's logprob if it sampled the token, else 1.0."""
 
-    def add(self, ids: list[int], logprobs: list[float] | None) -> None:
-        """Append tokens that the model sampled with these logprobs; None: it only read them."""
-        self.tokens += ids
-        self.masks += [READ_MASK] * len(ids) if logprobs is None else ids
-        self.logprobs += [READ_LOGPROB] * len(ids) if logprobs is None else logprobs
+    @classmethod
+    def of(cls, parts: Iterable[Part]) -> Self:
+        """The sequence of these parts."""
+        whole = cls()
+        for ids, logprobs in parts:
+            whole.tokens += ids
+            whole.masks += [READ_MASK] * len(ids) if logprobs is None else ids
+            whole.logprobs += [READ_LOGPROB] * len(ids) if logprobs is None else logprobs
+        return whole
 
 
 def conversations(conn: Connection, trace: int) -> list[list[Any]]:
@@ -51,10 +59,6 @@ def conversations(conn: Connection, trace: int) -> list[list[Any]]:
     messages = sql.run(conn, "exports/conversation-messages", trace=trace, types=types).all()
     ends = {row.first: row.at for row in messages if row.first is not None}
     return [[row for row in messages if first <= row.at <= last] for first, last in sorted(ends.items())]
-
-
-Part = tuple[list[int], list[float] | None]
-"""Consecutive tokens, with logprobs if the model sampled them in this conversation; None: it only read them."""
 
 
 def parts_of(rows: list[Any]) -> Iterator[list[Part]] | None:
@@ -81,16 +85,6 @@ def message_parts(row: Any, last: bool) -> list[Part]:
     rest = integers(row.read)[len(opening) :]
     kept = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(ids, rest, strict=False))))
     return [(opening, None), (ids[:kept], logprobs[:kept]), (rest[kept:], None)]
-
-
-def tokens_of(conversation: list[Any]) -> Tokens | None:
-    """A conversation as tokens; None where not all are recorded."""
-    if (messages := parts_of(conversation)) is None:
-        return None
-    tokens = Tokens()
-    for ids, logprobs in itertools.chain.from_iterable(messages):
-        tokens.add(ids, logprobs)
-    return tokens
 
 
 def conversation_rows(source: Source, trace: int) -> Iterator[tuple[Row, list[Any]]]:
@@ -125,9 +119,10 @@ def message_rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Ro
 
 def trajectory_rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
     for row, conversation in conversation_rows(source, trace):
-        if (tokens := tokens_of(conversation)) is None:
+        if (messages := parts_of(conversation)) is None:
             source.left_out[NOT_RECORDED] += 1
         else:
+            tokens = Tokens.of(itertools.chain.from_iterable(messages))
             yield row | vars(tokens) | {"group": f"{row['job']}: {row['bootstrap']}"}
 
 

@@ -19,7 +19,7 @@ from weavegen import sql
 from weavegen.exports.completions import BATCH, UNKNOWN
 from weavegen.exports.format import Key, Row, RowFormat, Source, declared
 from weavegen.exports.read_prompts import Piece, PromptReader, integers, reals
-from weavegen.exports.trajectories import NOT_RECORDED, Tokens, conversations, parts_of
+from weavegen.exports.trajectories import NOT_RECORDED, Part, Tokens, conversations, parts_of
 from weavegen.store.releases import batches
 from weavegen.trace.blocks import MESSAGE
 
@@ -173,11 +173,11 @@ def flat_rows(folder: Path, split: str = "train") -> Iterator[Row]:
         path = [end]
         while path[-1]["parent_id"] is not None:
             path.append(nodes[path[-1]["parent_id"]])
-        sequence = Tokens()
+        parts: list[Part] = []
         for node in reversed(path):
             own = all(node[name] == end[name] for name in same[end["row"]])
-            sequence.add(tokens[node["node_id"]].as_py(), logprobs[node["node_id"]].as_py() if own else None)
-        yield end | vars(sequence)
+            parts.append((tokens[node["node_id"]].as_py(), logprobs[node["node_id"]].as_py() if own else None))
+        yield end | vars(Tokens.of(parts))
 
 
 FORMAT = RowFormat(rows=rows, tells=tells, **DECLARED)
