@@ -146,7 +146,8 @@ def iteration(t: Tick) -> Part[Ended]:
 
 def look_up(t: Tick, state: State, calls: Sequence[dialogue.Call]) -> Part[None]:
     """Make the calls of a message side by side, and record the answers. Updates `state`."""
-    errors = [refusal(call, number) for number, call in enumerate(calls)]
+    surplus = f"not called: a message may have {MAX_CALLS} calls, write it again in the next one"
+    errors = [call.error or (surplus if number >= MAX_CALLS else None) for number, call in enumerate(calls)]
     steps = tuple(
         LookUp(tool=call.name, arguments=call.arguments)
         for call, error in zip(calls, errors, strict=True)
@@ -196,15 +197,6 @@ def ended(state: State, iterations: int, summary: str = "", error: RolloutError 
         error=None if summary else reason,
     )
     return dialogue.end_trace(result, error)
-
-
-def refusal(call: dialogue.Call, number: int) -> str | None:
-    """Why call `number` of a message is not made. None: it is made."""
-    if call.error is not None:
-        return call.error
-    if number >= MAX_CALLS:
-        return f"not called: a message may have {MAX_CALLS} calls, write it again in the next one"
-    return None
 
 
 def allowance(state: State, answers: int) -> int:
