@@ -50,9 +50,6 @@ CHECKS = (
 syntax_error = lru_cache(maxsize=64)(lint.syntax_error)
 """Cached because every trace begins with the same genesis and one of a few bootstraps."""
 
-Shares = tuple[float | None, float | None]
-"""A block's reward and preference."""
-
 
 class TraceCheck:
     """The checks of one trace."""
@@ -64,7 +61,7 @@ class TraceCheck:
         """Answers about options, by tick and question."""
         self.recorded: defaultdict[int, list[tuple[Append, Block]]] = defaultdict(list)
         """The blocks of each tick without their bodies."""
-        self.shares: dict[int, Shares] = {}
+        self.shares: dict[int, tuple[float | None, float | None]] = {}
         """Recorded reward and preference, by block index."""
 
     def rows(self, name: str, *, at_once: bool = True) -> Any:
