@@ -66,16 +66,14 @@ def render_block(block: Block) -> str:
     body = block.body
     if body and (block.type in COMMENTED or not block.compiles):
         body = "\n".join("# " + line for line in body.split("\n"))
-    parts = [render_header(block)]
-    if body:
-        parts.append(body + "\n")
-    if block.label is not None:
-        parts.append(render_label(block.label))
-    if block.ran is not None:
-        parts.append(f"#q: {RAN_QUESTION} {'Yes' if block.ran else 'No'}.\n")
-    if block.tags:
-        parts.append("#tags: " + " ".join(block.tags) + "\n")
-    parts.append("#endblock\n\n")
+    parts = [
+        render_header(block),
+        f"{body}\n" if body else "",
+        "" if block.label is None else render_label(block.label),
+        "" if block.ran is None else f"#q: {RAN_QUESTION} {'Yes' if block.ran else 'No'}.\n",
+        f"#tags: {' '.join(block.tags)}\n" if block.tags else "",
+        "#endblock\n\n",
+    ]
     return "".join(parts)
 
 
