@@ -2,7 +2,7 @@
 
 import contextlib
 import secrets
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,12 +48,7 @@ def evaluate(
     settings = {"ticks": DEFAULT_TICKS} | by_type(pairs(set_)) | ({} if ticks is None else {"ticks": ticks})
     with serving(model) as name:
         evaluation = run(name, files, n, settings, seed, pairs(param))
-    drawn = Table(box=None, header_style="bold", pad_edge=False)
-    drawn.add_column("")
-    drawn.add_column(evaluation.model, justify="right", overflow="fold")
-    for measure, [cell] in lines([evaluation]):
-        drawn.add_row(measure, cell)
-    return Result(evaluation, drawn)
+    return Result(evaluation, table([evaluation.model], lines([evaluation])))
 
 
 def run(
@@ -121,6 +116,16 @@ def lines(evaluations: "list[Evaluation]") -> Iterator[tuple[str, list[str]]]:
     figures = [evaluation.evaluator for evaluation in evaluations]
     yield "will it run? AUC", ["" if row is None or row.auc is None else f"{row.auc:.2f}" for row in figures]
     yield "will it run? Brier score", ["" if row is None else f"{row.brier:.3f}" for row in figures]
+
+
+def table(headings: Sequence[str], lines: Iterable[tuple[str, list[str]]]) -> Table:
+    """A line for each measure, with a column for each heading."""
+    drawn = Table("", box=None, header_style="bold", pad_edge=False)
+    for heading in headings:
+        drawn.add_column(heading, justify="right", overflow="fold")
+    for name, cells in lines:
+        drawn.add_row(name, *cells)
+    return drawn
 
 
 def percent(measure: "Measure") -> str:

@@ -326,11 +326,5 @@ def table(rounds: list[Round]) -> Table:
     """A column for each round."""
     from weavegen.viewer import rounds_page
 
-    drawn = Table(box=None, header_style="bold", pad_edge=False)
-    drawn.add_column("")
-    for round in rounds:
-        if round.evaluation is not None:
-            drawn.add_column(rounds_page.heading(round), justify="right")
-    for name, cells in lines(rounds):
-        drawn.add_row(name, *cells)
-    return drawn
+    headings = [rounds_page.heading(round) for round in rounds if round.evaluation is not None]
+    return evaluate.table(headings, lines(rounds))
