@@ -63,11 +63,7 @@ def release(
         raise UsageError("give a NAME with --out, --verify or --rebuild, or --list")
     differences: list[str] = []
     written = None
-    with reading() as conn, progress_bar("release") as bar:
-
-        def progress(stage: str, done: int, total: int) -> None:
-            bar(done, total, stage)
-
+    with reading() as conn, progress_bar("release") as progress:
         if verify is not None:
             differences = differing(conn, name, verify)
         elif rebuild is not None:

@@ -38,8 +38,8 @@ MIN_THRESHOLD, MAX_THRESHOLD = 0.3, 0.95
 PROBE = "def f(x):\n    return [x ** 2, 'na\u00efve', 12345]  # \u6771\u4eac, na\u00efvet\u00e9\n"
 """A text whose token ids identify a tokeniser."""
 TOKENIZER_TIMEOUT_SECONDS = 10.0
-Progress = Callable[[str, int, int], None]
-"""Called with the current activity, the number of rows that are done, and the number of all."""
+Progress = Callable[[int, int, str], None]
+"""Called with the number of rows that are done, the number of all, and the current activity."""
 
 
 def freeze(
@@ -95,7 +95,7 @@ def compared(conn: Connection, order: write.Export, rows: write.Selection, progr
     """The rows as they are compared with each other."""
     for done, unit in enumerate(units(conn, order.format.view, order.format.key, rows.traces()), 1):
         yield unit
-        progress("compare", done, rows.count)
+        progress(done, rows.count, "compare")
 
 
 def collect_facts(
@@ -177,7 +177,7 @@ def publish(
 def write_rows(conn: Connection, order: write.Export, rows: write.Selection, progress: Progress) -> Written:
     """Write the folder with these rows."""
     conn.rollback()
-    return write.export(conn, order, keys=rows, progress=lambda done, count: progress("write", done, count))
+    return write.export(conn, order, keys=rows, progress=lambda done, count: progress(done, count, "write"))
 
 
 def sign(folder: Path, name: str, facts: dict[str, Any]) -> tuple[dict[str, Any], str]:
