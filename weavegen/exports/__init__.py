@@ -3,7 +3,7 @@
 write.py is the entry point, format.py says what a format is, docs/exports.md describes each one.
 """
 
-from weavegen.errors import UsageError
+from weavegen.errors import required
 from weavegen.exports import atif, atropos, labelled, retrieval, samples, sessions, text, trajectories, tree, trials
 from weavegen.exports.format import DECLARED, Format
 
@@ -15,6 +15,4 @@ FORMATS: dict[str, Format] = {name: _made[name] for name in DECLARED if name in 
 
 def find(name: str) -> Format:
     """The format with this name. Raises UsageError."""
-    if name not in FORMATS:
-        raise UsageError(f"there is no format {name!r}: choose one of {', '.join(FORMATS)}")
-    return FORMATS[name]
+    return required(FORMATS.get(name), f"there is no format {name!r}: choose one of {', '.join(FORMATS)}")

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from weavegen import folders
-from weavegen.errors import UsageError
+from weavegen.errors import UsageError, required
 from weavegen.kernel.harbor import HarborStep, HarborTask, Phase
 from weavegen.kernel.mcp import McpServer
 from weavegen.sandbox import images
@@ -265,9 +265,8 @@ def megabytes(number: float | None, text: str | None, default: int) -> int:
     """A size in MB. `text` is the older form, such as 4G. Raises UsageError."""
     if number is not None or text is None:
         return int(number or default)
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT])i?B?", text.strip(), re.IGNORECASE)
-    if match is None:
-        raise UsageError(f"{text!r:.20} is not a size: write 2G, for example")
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT])i?B?", text.strip(), re.IGNORECASE)
+    match = required(found, f"{text!r:.20} is not a size: write 2G, for example")
     return max(int(float(match[1]) * 1024 ** ("KMGT".index(match[2].upper()) - 1)), 1)
 
 

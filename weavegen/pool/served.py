@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from weavegen.errors import ModelError, NotFound, TransientError, Unfit, UsageError
+from weavegen.errors import ModelError, NotFound, TransientError, Unfit, UsageError, required
 from weavegen.pool.http import Http, decoded
 
 ADDRESS_ADVICE = "check the address of the server, which ends in /v1"
@@ -69,10 +69,8 @@ def pick_model(name: str | None, models: Sequence[ServedModel], url: str) -> Ser
         if len(base) != 1:
             raise UsageError(f"{url} has {len(base)} models: name one of them ({names})")
         return base[0]
-    for model in models:
-        if model.id == name:
-            return model
-    raise UsageError(f"{url} has no model {name!r}: it has {names}")
+    found = next((model for model in models if model.id == name), None)
+    return required(found, f"{url} has no model {name!r}: it has {names}")
 
 
 def serving(keys: Mapping[str, str], model: str | None) -> dict[str, ServedModel]:
