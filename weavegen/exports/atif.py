@@ -9,7 +9,6 @@ the same file. Steps are numbered from 1; `extra` has the block's index.
 """
 
 import contextlib
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +19,7 @@ from weavegen.agents.dialogue import TOOL_CALL
 from weavegen.exports.format import Source, file_per_trace
 from weavegen.exports.text import blocks
 from weavegen.kernel.template import THOUGHT
+from weavegen.pool.chat_messages import RESPONSE
 from weavegen.trace.blocks import CALLBACK, BlockType, Label
 from weavegen.trace.render import render_label
 
@@ -30,7 +30,6 @@ TOOLS = CALLBACK | {BlockType.OBSERVATION_INFERENCE, BlockType.BOOTSTRAP}
 """Types of blocks that are code and are executed."""
 WRITTEN = TOOLS - {BlockType.BOOTSTRAP}
 WRITES_BLOCKS = ("weave", "planning")
-TOOL_RESPONSE = re.compile(r"<tool_response>(.*?)</tool_response>", re.DOTALL)
 NOTES = (
     "Written by weavegen. A step of the agent is the candidate that was chosen, and has its metrics. "
     "final_metrics count all candidates; of the prompts they count those of sampling, each once."
@@ -160,7 +159,7 @@ def message(text: str, name: str) -> Object:
 
 def answers(calls: list[Object], row: Any) -> list[Object]:
     """What the tools answered, in the order of their calls; one text where these do not match."""
-    texts = TOOL_RESPONSE.findall(row["body"])
+    texts = RESPONSE.findall(row["body"])
     extra = {"index": row["index"], "type": row["type"]}
     if len(texts) != len(calls):
         return [{"content": row["body"], "extra": extra}]
