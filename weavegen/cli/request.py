@@ -23,7 +23,6 @@ app.add_typer(request, name="request")
 
 Number = Annotated[int, typer.Argument(min=1, max=2**63 - 1, help="The request's number.")]
 Texts = list[str] | None
-Reason = Annotated[str | None, typer.Option(help="Why; the reason is recorded.")]
 Requirement = Annotated[Texts, typer.Option("--requirement", "-r", help="What the result must be or have; repeatable.")]
 Constraint = Annotated[Texts, typer.Option("--constraint", "-c", help="What must not be done; repeatable.")]
 
@@ -118,7 +117,7 @@ def update(
     objective: Annotated[str | None, typer.Option("--objective", "-o", help="Replaces the objective.")] = None,
     requirement: Annotated[Texts, typer.Option("--requirement", "-r", help="Replaces all; repeatable.")] = None,
     constraint: Annotated[Texts, typer.Option("--constraint", "-c", help="Replaces all; repeatable.")] = None,
-    reason: Reason = None,
+    reason: Annotated[str | None, typer.Option(help="Why; the reason is recorded.")] = None,
 ) -> Result:
     """Change a request that is not over. The agent reads the change at its next stage or turn.
 

@@ -12,12 +12,10 @@ from weavegen.cli.complete import job_numbers
 from weavegen.services import postgres, schema
 from weavegen.store.session import pooled, unpooled
 
-PORT = 8991
-
 
 @command()
 def serve(
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0: any free port.")] = PORT,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0: any free port.")] = 8991,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all addresses.")] = "127.0.0.1",
     json: bool = False,
 ) -> None:
