@@ -16,6 +16,7 @@ from tests.support.world import GOOD, World
 from weavegen import sql
 from weavegen.agents import Agent
 from weavegen.database import Database, Statement
+from weavegen.engine import forking
 from weavegen.errors import StepLost, UsageError
 from weavegen.evaluator.rubrics import WILL_RUN
 from weavegen.kernel import prompts
@@ -201,7 +202,8 @@ def test_a_step_that_fails_ends_its_trace_with_the_reason(db: Database) -> None:
     assert (row.status, row.because) == ("failed", "environment: it died")
 
 
-HARBOR_TASK = HarborTask(name="sort-it", steps=(HarborStep("Sort it.", *[Phase(36_000.0)] * 3),))
+HARBOR_STEP = HarborStep("Sort it.", *[Phase(36_000.0)] * 3)
+HARBOR_TASK = HarborTask(name="sort-it", steps=(HARBOR_STEP,))
 
 
 class Verified(World):
@@ -216,8 +218,8 @@ class Verified(World):
         return msgspec.structs.replace(done, subagents=(msgspec.structs.replace(main, completed=False), *completed))
 
 
-def enqueue_one(db: Database, agent: str, source: str, *, harbor: bool, **settings: Any) -> None:
-    order = Order("a", source, harbor=(HARBOR_TASK, b"") if harbor else None)
+def enqueue_one(db: Database, agent: str, source: str, *, harbor: HarborTask | None, **settings: Any) -> None:
+    order = Order("a", source, harbor=None if harbor is None else (harbor, b""))
     with db.begin() as conn:
         options = {"name": "test", "model": None, "seed": 1, "settings": settings, "version": "0"}
         jobs.enqueue(conn, [order], agent=agent, **options)
@@ -226,7 +228,7 @@ def enqueue_one(db: Database, agent: str, source: str, *, harbor: bool, **settin
 @pytest.mark.parametrize("harbor", [False, True])
 def test_a_budget_that_a_subagent_spends_ends_the_trace(db: Database, harbor: bool) -> None:
     """The trace returns nothing of the subagent's. One of a Harbor task is verified first."""
-    enqueue_one(db, "weave", SOURCE, harbor=harbor, ticks=1)
+    enqueue_one(db, "weave", SOURCE, harbor=HARBOR_TASK if harbor else None, ticks=1)
     worker = Worker(db)
     worker.world = Verified(1, 1.0, calls=1.0)
     worker.run(worker.engine.start_queued())
@@ -240,7 +242,7 @@ def test_a_budget_that_a_subagent_spends_ends_the_trace(db: Database, harbor: bo
 
 
 def test_a_conversation_that_fills_the_context_is_verified_and_fails(db: Database) -> None:
-    enqueue_one(db, "react", '{"task": "Sort it."}', harbor=True)
+    enqueue_one(db, "react", '{"task": "Sort it."}', harbor=HARBOR_TASK)
     worker = Worker(db)
     worker.world = Verified(1)
     [message] = worker.engine.start_queued()
@@ -250,6 +252,18 @@ def test_a_conversation_that_fills_the_context_is_verified_and_fails(db: Databas
     assert scalar(db, "select concat_ws(': ', status, failure_kind, failure) from traces") == "failed: model: no room"
     returned = scalar(db, "select returned from traces")
     assert (returned["reward"], returned["error"]) == (1.0, "Generation error: no room")
+
+
+def test_why_a_tick_that_verifies_can_not_be_forked_in_its_middle(db: Database) -> None:
+    task = msgspec.structs.replace(HARBOR_TASK, steps=(HARBOR_STEP, msgspec.structs.replace(HARBOR_STEP, name="again")))
+    enqueue_one(db, "react", '{"task": "Sort it."}', harbor=task)
+    worker = Worker(db)
+    worker.world = Verified(1)
+    worker.run(worker.engine.start_queued())
+    assert scalar(db, "select status from traces") == "ended"
+    instruction = scalar(db, "select max(index) from blocks where type = 'user'")
+    with db.connect() as conn, pytest.raises(UsageError, match="tick 2 of trace 1 verifies a step of a Harbor task"):
+        forking.plan(conn, 1, instruction)
 
 
 def run_until(worker: Worker, query: str) -> list[steps.Message]:

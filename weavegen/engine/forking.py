@@ -12,7 +12,7 @@ import logging
 import psycopg
 
 from weavegen import sql
-from weavegen.agents import AGENTS, Tick
+from weavegen.agents import AGENTS, Tick, harbor
 from weavegen.database import Connection
 from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel import replay
@@ -74,9 +74,11 @@ def replayed(conn: Connection, trace_id: int, place: Place, at: int) -> tuple[Re
     except Exception:  # noqa: BLE001 - a bug of the program raises anything
         same = False
     if not same:
+        verifies = spec.harbor_task is not None and harbor.verification_of(place.start.state) is not None
+        why = "verifies a step of a Harbor task" if verifies else "was written by another version of weavegen"
         raise UsageError(
-            f"tick {place.tick} of trace {trace_id} was written by another version of weavegen, so it can't be "
-            f"continued from its middle: give the index of its first block, {place.start.blocks}"
+            f"tick {place.tick} of trace {trace_id} {why}, so it can't be continued from its middle: give the index of "
+            f"its first block, {place.start.blocks}"
         )
     request = next((request for request in tick.cursor.requested if request.index >= at), None)
     return request, None if advance.ended is None else tick.cursor.index
