@@ -35,7 +35,8 @@ SAMPLE_TEXT = "# The tick 0123456789 is over; naïve tokenizers differ\n\n      
 MAX_CACHED_TEXTS = 4096
 """Number of short texts whose tokens are cached."""
 DEFAULT_CHARS_PER_TOKEN = 3.0
-"""Estimated characters per token, for a server that can't tokenise and has not counted any prompt yet."""
+"""Estimated characters per token, where no server tokenises and none has counted a prompt yet."""
+TOKEN_ID = re.compile("token_id:([0-9]{1,9})")
 _IMPOSSIBLE = -9999.0
 """vLLM's value for a logprob of minus infinity."""
 NO_MASS = (
@@ -256,8 +257,13 @@ class ModelClient:
         if isinstance(prompt, str) and usage.prompt_tokens:
             self._chars_per_token = min(self._chars_per_token, len(prompt) / usage.prompt_tokens)
         continuations = [continuation(choice, stop[MAX_STOPS:], self.base_url) for choice in answer.choices]
+        # Where the server does not tell whose the tokens are, each text has its share of them.
+        share = (usage.completion_tokens or 0) / sum(len(one.text) + 1 for one in continuations)
+        for at, one in enumerate(continuations):
+            tokens = one.tokens or math.ceil(share * (len(one.text) + 1)) or None
+            continuations[at] = msgspec.structs.replace(one, tokens=tokens)
         return Sampled(
-            continuations=counted(continuations, usage.completion_tokens or 0),
+            continuations=continuations,
             prompt_tokens=usage.prompt_tokens,
             cached_tokens=usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else None,
         )
@@ -320,13 +326,12 @@ class ModelClient:
         with self._finding:  # a hundred short requests: one thread makes them while the others wait
             if self._sides is None:
                 sides: dict[int, bool] = {}
-                if self.tokenizer:
-                    for text in yes_no.variants():
-                        ids, meant = self.encode(text).ids, yes_no.side(text)
-                        # Some tokenizers put a space before each text. There a bare "Yes" is the last token of '"Yes'.
-                        known = len(ids) == 1 or (ids and yes_no.side(self.word(ids[-1])) is meant)
-                        if known and meant is not None and len(sides) < yes_no.MAX_IDS:
-                            sides.setdefault(ids[-1], meant)
+                for text in yes_no.variants() if self.tokenizer else ():
+                    ids, meant = self.encode(text).ids, yes_no.side(text)
+                    # Some tokenizers put a space before each text. There a bare "Yes" is the last token of '"Yes'.
+                    known = len(ids) == 1 or (ids and yes_no.side(self.word(ids[-1])) is meant)
+                    if known and meant is not None and len(sides) < yes_no.MAX_IDS:
+                        sides.setdefault(ids[-1], meant)
                 self._sides = sides
             return self._sides
 
@@ -433,29 +438,12 @@ def continuation(choice: Choice, stop: Sequence[str], url: str = "the server") -
     listed = choice.logprobs or Logprobs()
     ids = logprobs = None
     if listed.tokens and all(token.startswith("token_id:") for token in listed.tokens):
-        ids = [_token_id(token) for token in listed.tokens]
+        ids = [int(found[1]) for token in listed.tokens if (found := TOKEN_ID.fullmatch(token))]
         logprobs = [_IMPOSSIBLE if value is None else value for value in listed.token_logprobs]
-        if len(logprobs) != len(ids) or -1 in ids:
+        if not len(logprobs) == len(ids) == len(listed.tokens):
             raise TransientError(f"{url} answered impossible token ids or logprobs", kind="malformed")
     if choice.finish_reason in ("abort", "error"):  # as by vLLM when it shuts down
         raise TransientError(f"{url} ended a text early: {choice.finish_reason}", kind="status")
     finish = "stop" if end is not None or choice.finish_reason is None else choice.finish_reason
     whole, tokens = without_nul(text[:end]), len(listed.tokens) or None
     return Continuation(text=whole, finish_reason=finish, token_ids=ids, logprobs=logprobs, tokens=tokens)
-
-
-def counted(continuations: list[Continuation], tokens: int) -> list[Continuation]:
-    """Share `tokens`, which the server counted of all, among those of unknown number by the length of their texts."""
-    rest = max(0, tokens - sum(one.tokens or 0 for one in continuations))
-    sizes = [0 if one.tokens else len(one.text) + 1 for one in continuations]
-    shares = [math.ceil(rest * size / (sum(sizes) or 1)) for size in sizes]
-    return [
-        msgspec.structs.replace(one, tokens=one.tokens or share or None)
-        for one, share in zip(continuations, shares, strict=True)
-    ]
-
-
-def _token_id(listed: str) -> int:
-    """Return the number in `token_id:NUMBER`; -1 if it is none."""
-    number = listed[len("token_id:") :]
-    return int(number) if number.isdecimal() and len(number) < 10 else -1
