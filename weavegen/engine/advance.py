@@ -28,7 +28,6 @@ from weavegen.kernel.steps import (
     Delegate,
     Delegated,
     Ended,
-    HumanAnswer,
     Note,
     ProgramEvaluated,
     Reward,
@@ -194,9 +193,7 @@ class Engine:
         effects, number = turn.advance.effects, tick.start.tick
         # A fork starts with the blocks that its last step produced; its first advance meets them again.
         drafts = [
-            (effect, block)
-            for effect, block in effects
-            if isinstance(effect, Append) and block and block.index >= trace.blocks
+            (one, block) for one, block in effects if isinstance(one, Append) and block and block.index >= trace.blocks
         ]
         if drafts:
             size = blocks.append(conn, trace.id, number, drafts, turn.ids)
@@ -242,8 +239,7 @@ class Engine:
                 messages += started or []
                 refused += started is None
             elif isinstance(step, AskHuman) and start.lag:  # a fork: the request belongs to the other trace
-                sql.run(conn, "store/end_step", step=message.step_id, result=HumanAnswer(text=NOBODY))
-                refused += 1
+                refused += steps.answer(conn, trace.id, NOBODY)
         if refused == len(new_steps):
             return None
         return [] if tick.paused else messages
@@ -269,11 +265,10 @@ class Engine:
         number, keep_tokens = tick.start.tick, turn.spec.settings.tokens
         ticks = trace.ticks + (number > 0)
         tokens = sql.run(conn, "store/end_tick", trace=trace.id, tick=number, ticks=ticks).scalar_one()
-        trace = replace(trace, ticks=ticks, sampled_tokens=tokens)
         sql.run(conn, "store/forget_results", trace=trace.id, tick=number, kinds=steps.COPIED)
         if keep_tokens != "all":
             sql.run(conn, "store/forget_tokens", trace=trace.id, tick=number, keep=keep_tokens)
-        return trace
+        return replace(trace, ticks=ticks, sampled_tokens=tokens)
 
     def _follow_tick(self, conn: Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn", ended: Ended) -> None:
         """After a tick: open the next one, return to the calling tick, or end the trace."""
@@ -323,15 +318,9 @@ class Engine:
         return traces.lock(conn, trace.id)
 
     def _fail(
-        self,
-        conn: Connection,
-        trace: LockedTrace,
-        kind: str,
-        reason: str,
-        evidence: str | None = None,
-        returned: Any = None,
+        self, conn: Connection, trace: LockedTrace, kind: str, reason: str, evidence: str = "", returned: Any = None
     ) -> Progress:
-        """End a trace as failed, with the reason in one line."""
+        """End a trace as failed, with the reason in one line. `evidence`: for its history, instead of the reason."""
         steps.void(conn, [trace.id])
         line = " ".join(reason.split())[:MAX_FAILURE_CHARS]
         reasons = {"failure_kind": kind, "failure": line}
@@ -356,18 +345,13 @@ class Turn:
 
     def extra_seconds(self, tick: OpenTick) -> float:
         """Seconds to add to the deadline after the tick: pauses, people's answers, a time budget that was raised."""
-        seconds = tick.paused_seconds + seconds_of_people(tick.start, self.entries)
+        clocks = [tick.start.clock, *(entry.at for entry in self.entries)]
+        waits = zip(self.entries, clocks, strict=False)
+        seconds = tick.paused_seconds + sum(one.at - before for one, before in waits if isinstance(one.step, AskHuman))
         if tick.caller is None:
             begun_under = self.inherited[0] if self.inherited else self.spec.settings
             seconds += 60 * (self.newest.time_budget - begun_under.time_budget)
         return seconds
-
-
-def seconds_of_people(start: Start, entries: Sequence[Entry]) -> float:
-    """Seconds of a tick in which it waited for a person."""
-    clocks = [start.clock, *(entry.at for entry in entries)]
-    waits = zip(entries, clocks, strict=False)
-    return sum(entry.at - before for entry, before in waits if isinstance(entry.step, AskHuman))
 
 
 def spent_budget(trace: LockedTrace, start: Start, settings: Settings, now: float) -> str | None:

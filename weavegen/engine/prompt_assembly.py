@@ -15,7 +15,7 @@ from weavegen.kernel.context import PINNED
 from weavegen.kernel.steps import Prompt
 from weavegen.kernel.template import Template
 from weavegen.pool.chat_messages import Said
-from weavegen.pool.client import ModelClient
+from weavegen.pool.client import DEFAULT_CHARS_PER_TOKEN, ModelClient
 from weavegen.pool.conversation import Piece, message
 from weavegen.pool.tokens import Text, Tokens, joined, whole_tokens
 from weavegen.store import blocks
@@ -26,7 +26,6 @@ from weavegen.trace.blocks import MESSAGE, BlockType
 
 KEPT_SECONDS = 600.0  # of 1,000 active traces, each of seven workers meets every one within two minutes
 TRACES_KEPT = 2048  # a worker meets all active traces of the installation, whose number may be over a thousand
-CHARS_PER_TOKEN = 3.0  # estimate for a chat API that reports no usage
 QUESTION = 256  # tokens kept free for a question, besides its calibration examples
 
 
@@ -37,9 +36,9 @@ class Read:
     prompt: str | Tokens
     first_block: int
     """Index of the oldest block in it, besides the pinned ones."""
-    cut: dict[str, Any] | None
+    cut: dict[str, Any] | None = None
     """What was left out for lack of room; None: nothing."""
-    asking: Tokens | None
+    asking: Tokens | None = None
     """The part that no block holds: what was retrieved, the instruction, the header, the body's fixed prefix."""
     unstored: dict[int, Piece] = field(default_factory=dict)
     """Its blocks whose tokens this process has not stored yet, by index."""
@@ -82,7 +81,6 @@ class Context:
             self._fetch(conn, claim.trace_id, kept, 0, min(PINNED, end))
             self._fetch(conn, claim.trace_id, kept, first, end)
             recalled = blocks.retrieved_texts(conn, prompt.recalled)
-        settings = spec.settings
         parts: list[Text | Tokens] = []
         for index in indexes:
             piece = kept[index]
@@ -93,22 +91,21 @@ class Context:
             parts.append(part)
 
         length, questions = length_of(spec, client), client.piece(prompts.calibration()).count + QUESTION
-        room = None if length is None else max(length - settings.of(prompt.type).max_tokens - questions, length // 2)
-        used = len(recalled)
-        asking = self._asking(prompt, recalled, template, client)
-        while room is not None and used and asking.count > context.aside(room):
-            used -= 1
-            asking = self._asking(prompt, recalled[:used], template, client)
+        reserve = spec.settings.of(prompt.type).max_tokens + questions
+        room = None if length is None else max(length - reserve, length // 2)
+        for used in range(len(recalled), -1, -1):
+            asking = client.piece(context.retrieved(recalled[:used]) + context.asked(prompt, template))
+            if room is None or asking.count <= context.aside(room):
+                break
         sizes = [part.count for part in parts]
         amounts = sizes
         if room is not None and sum(sizes) + max(asking.count, context.aside(room)) > room:
             pinned, tail = context.fit(sizes[:PINNED], sizes[PINNED:], asking.count, room)
             amounts = pinned + tail
-        cut = None
+        cut: dict[str, Any] | None = None
         if amounts != sizes or used != len(recalled):
-            tokens = {"model_length": length, "room": room, "tokens": sum(sizes) + asking.count}
-            lost = context.left_out(indexes, sizes, amounts)
-            cut = {**tokens, **lost, "retrieved_left_out": len(recalled) - used}
+            cut = {"model_length": length, "room": room, "tokens": sum(sizes) + asking.count}
+            cut |= context.left_out(indexes, sizes, amounts) | {"retrieved_left_out": len(recalled) - used}
         prefix = [client.piece(prompt.prefix)] if prompt.prefix else []
         own = joined([asking, *prefix])
         in_it = [index for index, amount in zip(indexes, amounts, strict=True) if amount and index >= PINNED]
@@ -159,7 +156,6 @@ class Context:
         return Read(
             prompt=joined(parts),
             first_block=min(messages, default=end),
-            cut=None,
             asking=opening if isinstance(opening, Tokens) else None,
             unstored={index: piece for index, piece in messages.items() if not piece.stored},
             count=count,
@@ -172,10 +168,9 @@ class Context:
         """The messages of a conversation for a chat API, which applies the template itself."""
         messages = self._messages(claim, prompt, ())
         said = [(piece.type, piece.text) for piece in messages.values() if piece.type is not None]
-        count = sum(math.ceil(len(text) / CHARS_PER_TOKEN) for _, text in said)
+        count = sum(math.ceil(len(text) / DEFAULT_CHARS_PER_TOKEN) for _, text in said)
         first = min(messages, default=prompt.window[1])
-        length = length_of(spec, client)
-        return said, Read("", first, cut=None, asking=None, count=count, model=client.model, length=length)
+        return said, Read("", first, count=count, model=client.model, length=length_of(spec, client))
 
     def _messages(self, claim: Claimed, prompt: Prompt, tokenizer: tuple[int, ...]) -> dict[int, Piece]:
         """The messages of a conversation, by index."""
@@ -187,10 +182,6 @@ class Context:
                 for row in blocks.messages(conn, claim.trace_id, missing, end):
                     kept[row.index] = Piece(row.text, BlockType(row.type), row.token_ids)
         return {index: kept[index] for index in range(first, end) if kept[index].type in MESSAGE}
-
-    @staticmethod
-    def _asking(prompt: Prompt, recalled: list[Any], template: Template, client: ModelClient) -> Text | Tokens:
-        return client.piece(context.retrieved(recalled) + context.asked(prompt, template))
 
     @staticmethod
     def _fetch(conn: Connection, trace_id: int, kept: dict[int, Piece], first: int, end: int) -> None:

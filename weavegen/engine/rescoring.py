@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 PRIORITY_OFFSET = 1_000_000_000
 """Added to a trace's number, this is the priority of a campaign's requests: after those of all running traces."""
 MAX_QUESTIONS = 64  # in one request
-NO_LIMIT = 10**9  # length of a context that nothing was left out of, in tokens
 
 
 class Rescorer:
@@ -116,7 +115,7 @@ class Rescorer:
         with single().connect() as conn:
             spec = self.worker.engine.spec(conn, batch.trace_id, first.revision)
         # The prompt was cut, if at all, for a model of this length. Cut to the same length it is the same text.
-        length = first.cut["model_length"] if first.cut is not None else NO_LIMIT
+        length = None if first.cut is None else first.cut["model_length"]
         spec_then = dataclasses.replace(spec, settings=msgspec.structs.replace(spec.settings, context=length))
         step = replay.decode_step("sample", first.request)
         assert isinstance(step, Sample)

@@ -38,9 +38,6 @@ def sample(worker: Worker, claim: Claimed, step: Sample) -> Done:
             row = candidates.load(conn, claim.trace_id, claim.tick, claim.run, ordinal)[position]
             above, parent = row.text, row.id
 
-    def call(client: ModelClient) -> tuple[str, Read, Sampled, tuple[str, ...]]:
-        return by_chat_or_not(spec, step.prompt, client, partial(chat, worker, claim, step, spec), complete)
-
     def complete(client: ModelClient) -> tuple[str, Read, Sampled, tuple[str, ...]]:
         template = worker.pools.template(spec, client)
         read = worker.texts.read(claim, step.prompt, spec, template, client)
@@ -60,6 +57,7 @@ def sample(worker: Worker, claim: Claimed, step: Sample) -> Done:
         )
         return client.base_url, read, sampled, stops
 
+    call = partial(by_chat_or_not, spec, step.prompt, partial(chat, worker, claim, step, spec), complete)
     began = time.monotonic()
     server, read, answer, stops = worker.pools.call(claim, spec.model, step.n, call)
     seconds = time.monotonic() - began
@@ -85,7 +83,7 @@ def sample(worker: Worker, claim: Claimed, step: Sample) -> Done:
     return Done(result, save, model_seconds=seconds, stored=read.stored)
 
 
-def by_chat_or_not(spec: TraceSpec, prompt: Prompt, client: ModelClient, chat: Call[T], complete: Call[T]) -> T:
+def by_chat_or_not(spec: TraceSpec, prompt: Prompt, chat: Call[T], complete: Call[T], client: ModelClient) -> T:
     """Ask by `chat` or by `complete`. Conversations go through the chat API, where the server applies the template,
     if the server has no completions, or if neither the job nor the server gives a template.
     """
@@ -151,9 +149,6 @@ def score(worker: Worker, claim: Claimed, step: Score) -> Done:
 
     kept = worker.judged_texts if other else worker.texts
 
-    def call(client: ModelClient) -> tuple[str, Read, list[YesNo]]:
-        return by_chat_or_not(spec, step.prompt, client, judge, complete)
-
     def judge(client: ModelClient) -> tuple[str, Read, list[YesNo]]:
         said, read = kept.said(claim, step.prompt, spec, client)
         asked = [f"{text.text}\n\n{question}" for text in texts for question in step.questions]
@@ -170,6 +165,7 @@ def score(worker: Worker, claim: Claimed, step: Score) -> Done:
         ]
         return client.base_url, read, client.yes_no(asked, priority=claim.trace_id)
 
+    call = partial(by_chat_or_not, spec, step.prompt, judge, complete)
     began = time.monotonic()
     sequences = len(texts) * len(step.questions)
     server, read, flat = worker.pools.call(claim, spec.judge, sequences, call, judges=other)
