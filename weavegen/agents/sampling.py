@@ -129,10 +129,8 @@ def try_best(t: Tick, request: BlockRequest, candidates: Sequence[ScoredCandidat
 
 def furthest(candidates: Sequence[ScoredCandidate]) -> Sequence[ScoredCandidate]:
     """Those that got furthest when they were tried; all if none was tried."""
-    if all(candidate.ran is None for candidate in candidates):
-        return candidates
-    most = max(candidate.achieved for candidate in candidates)
-    return [candidate for candidate in candidates if candidate.achieved == most]
+    tried, most = any(one.ran is not None for one in candidates), max(one.achieved for one in candidates)
+    return [one for one in candidates if not tried or one.achieved == most]
 
 
 def drawn(t: Tick, candidates: Sequence[ScoredCandidate]) -> ScoredCandidate:

@@ -214,10 +214,7 @@ def retune(conn: Connection, job_id: int, values: dict[str, Any]) -> Retuned:
 
 
 def merged(settings: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings under others, which replace them. Those of single block types and agents are merged, too.
-
-    `settings` are valid; `above` may be wrong, as a user typed them.
-    """
+    """Settings under others, which replace them and may be wrong. Those of single types and agents are merged, too."""
     both = {**settings, **above}
     for kind in ("types", "delegates"):
         lower, upper = settings.get(kind, {}), above.get(kind)
