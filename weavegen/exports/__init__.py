@@ -4,10 +4,10 @@ write.py is the entry point, format.py says what a format is, docs/exports.md de
 """
 
 from weavegen.errors import required
-from weavegen.exports import atif, atropos, labelled, retrieval, samples, sessions, text, trajectories, tree, trials
+from weavegen.exports import atif, atropos, labelled, retrieval, sessions, text, trajectories, tree, trials
 from weavegen.exports.format import DECLARED, Format
 
-MODULES = (atif, atropos, labelled, retrieval, samples, sessions, text, trajectories, tree, trials)
+MODULES = (atif, atropos, labelled, retrieval, sessions, text, trajectories, tree, trials)
 _made = {made.name: made for module in MODULES for made in vars(module).values() if isinstance(made, Format)}
 FORMATS: dict[str, Format] = {name: _made[name] for name in DECLARED if name in _made}
 """The formats by name, in the order of formats.toml."""

@@ -1,8 +1,6 @@
 """The plan of a training run. Does not import PyTorch, so that the command `weavegen tune` can use it."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 EXPORTS = {
     "sft": ("sft", "verifier"), "dpo": ("dpo",), "kto": ("kto",), "text": ("text",), "trajectories": ("trajectories",),
@@ -45,7 +43,7 @@ class TunePlan:
     most: int = 100_000
     """Maximum number of rows of an export, drawn at random."""
     min_margin: float | None = None
-    """For DPO: an option of the export, see exports/samples.py."""
+    """For DPO: an option of the export, see exports/labelled.py."""
     multiple_of: int = 1
     """Examples are padded to a multiple of this. Context parallelism needs twice the number of GPUs."""
     bf16: bool = True
@@ -59,18 +57,3 @@ class TunePlan:
     gradient_checkpointing: bool = False
     """Compute activations again for the backward pass, in place of keeping them."""
     seed: int = 1
-
-
-def trainer_options(out: Path, batch: int, epochs: float, rate: float, seed: int) -> dict[str, Any]:
-    """The arguments of transformers.TrainingArguments that all runs share."""
-    return {
-        "output_dir": str(out / "checkpoints"),
-        "per_device_train_batch_size": batch,
-        "num_train_epochs": epochs,
-        "learning_rate": rate,
-        "lr_scheduler_type": "cosine",
-        "save_strategy": "no",
-        "report_to": [],
-        "seed": seed,
-        "disable_tqdm": True,
-    }

@@ -29,7 +29,7 @@ from weavegen.evaluator.rubrics import WILL_RUN
 from weavegen.kernel.context import question_suffix
 from weavegen.kernel.window import BORDER, cut
 from weavegen.trace.render import RAN_QUESTION
-from weavegen.training.plan import IGNORED, TunePlan, trainer_options
+from weavegen.training.plan import IGNORED, TunePlan
 
 Row = dict[str, Any]
 
@@ -73,9 +73,17 @@ def loading(plan: TunePlan) -> dict[str, Any]:
 
 def options(plan: TunePlan, method: str) -> dict[str, Any]:
     """The arguments that all TRL configurations share."""
-    shared = trainer_options(Path(plan.out), plan.batch, plan.epochs, plan.rates[method], plan.seed)
-    return shared | {
+    return {
+        "output_dir": str(Path(plan.out) / "checkpoints"),
+        "per_device_train_batch_size": plan.batch,
+        "num_train_epochs": plan.epochs,
+        "learning_rate": plan.rates[method],
+        "lr_scheduler_type": "cosine",
         "warmup_steps": 0.1,
+        "save_strategy": "no",
+        "report_to": [],
+        "seed": plan.seed,
+        "disable_tqdm": True,
         "bf16": plan.bf16 and torch.cuda.is_available(),
         "use_cpu": not torch.cuda.is_available(),
         "logging_steps": 10,
