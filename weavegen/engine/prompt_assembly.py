@@ -84,7 +84,7 @@ class Context:
         parts: list[Text | Tokens] = []
         for index in indexes:
             piece = kept[index]
-            text = template.block_open + piece.text if index == 0 else piece.text
+            text = (template.block_open if index == 0 else "") + context.unmarked(piece.text, template)
             part = piece.tokens or client.piece(text, bos=index == 0 and template.bos)
             if isinstance(part, Tokens):
                 piece.tokens = part
@@ -94,7 +94,8 @@ class Context:
         reserve = spec.settings.of(prompt.type).max_tokens + questions
         room = None if length is None else max(length - reserve, length // 2)
         for used in range(len(recalled), -1, -1):
-            asking = client.piece(context.retrieved(recalled[:used]) + context.asked(prompt, template))
+            shown = context.unmarked(context.retrieved(recalled[:used]), template)
+            asking = client.piece(shown + context.asked(prompt, template))
             if room is None or asking.count <= context.aside(room):
                 break
         sizes = [part.count for part in parts]

@@ -153,8 +153,8 @@ class PromptReader:
         indexes = [*range(pinned), *range(*window)]
         if not (0 <= pinned <= PINNED and self._fetch(indexes, first)):
             return None
-        opening = step.template.block_open
-        texts = {index: opening + self._blocks[index] if index == 0 else self._blocks[index] for index in indexes}
+        texts = {index: context.unmarked(self._blocks[index], step.template) for index in indexes}
+        texts |= {0: step.template.block_open + texts[0]} if 0 in texts else {}
         shortened = {int(index): int(tokens) for index, tokens in cut.get("blocks_shortened_to", {}).items()}
         for index, tokens in shortened.items():
             if index in texts:
@@ -164,7 +164,8 @@ class PromptReader:
                 texts[index] = texts[index][: len(texts[index]) * tokens // counted if counted else 4 * tokens]
         hits = blocks.retrieved_texts(self._conn, prompt.recalled)
         hits = hits[: len(hits) - int(cut.get("retrieved_left_out", 0))]
-        text = "".join(texts.values()) + context.retrieved(hits) + context.asked(prompt, step.template)
+        shown = context.unmarked(context.retrieved(hits), step.template)
+        text = "".join(texts.values()) + shown + context.asked(prompt, step.template)
         # In the blocks that the model reads, a body is followed by its question, not by `#endblock`.
         body_end = f"\n#q: {prompts.questions(prompt.type)[0]} "
         return ModelPrompt(text, prompt.prefix, not shortened, step.tokens, window, pinned, shortened, body_end)

@@ -81,12 +81,17 @@ def closing(type: BlockType, template: Template) -> str:
     return template.after_system if type is BlockType.SYSTEM else template.user_close
 
 
-def spoken(type: BlockType, body: str, template: Template, after: BlockType | None = None) -> str:
-    """A message as the model reads it. The template's own marks inside its body get a space."""
+def unmarked(text: str, template: Template) -> str:
+    """Text with a space in each of the template's marks, so that it can't end a message or begin another."""
     for mark in template.marks:
-        body = body.replace(mark, f"{mark[0]} {mark[1:]}")
+        text = text.replace(mark, f"{mark[0]} {mark[1:]}")
+    return text
+
+
+def spoken(type: BlockType, body: str, template: Template, after: BlockType | None = None) -> str:
+    """A message as the model reads it."""
     begin = template.reply_open if type is BlockType.ASSISTANT else opening(type, template, after)
-    return f"{begin}{body}{closing(type, template)}"
+    return f"{begin}{unmarked(body, template)}{closing(type, template)}"
 
 
 def stops(prompt: Prompt, template: Template) -> tuple[str, ...]:
