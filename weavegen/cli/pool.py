@@ -193,11 +193,8 @@ def list_servers(
         members = pool_members.members(conn, configuration.load())
         lent = servers.servers(conn, gone=gone)
         health = {server.url: server.line for server in servers.health(conn, members.keys)}
-    rows: list[dict[str, Any]] = [
-        {"url": url, "owner": None, "model": None, "added_at": None, "removed_at": None}
-        for url in members.keys
-        if url not in members.owners
-    ]
+    none: dict[str, Any] = dict.fromkeys(("owner", "model", "added_at", "removed_at"))
+    rows = [{"url": url} | none for url in members.keys if url not in members.owners]
     rows += [server._asdict() for server in lent]
     return [row | {"last_error": None if row["removed_at"] else health.get(row["url"])} for row in rows]
 
