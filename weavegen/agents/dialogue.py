@@ -166,10 +166,7 @@ def failed(error: str | None) -> dict[str, Any]:
 
 
 def say_system(t: Tick, text: str, tools: Sequence[Tool], more: str = "") -> None:
-    """Begin a conversation in which the model may call these tools. `{tools}` in the text becomes their schemas.
-
-    `more`: a text that follows it.
-    """
+    """Begin a conversation with these tools, whose schemas replace `{tools}` in the text. `more` follows the text."""
     t.say(BlockType.SYSTEM, text.replace("{tools}", tools_text(tools)) + more, schemas(tools))
 
 

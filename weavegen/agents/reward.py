@@ -9,8 +9,7 @@ from weavegen.trace.blocks import CALLBACK, Block, BlockType
 REASONING = frozenset({BlockType.ORIENTATION, BlockType.DEBUG, BlockType.BACKTRACK})
 REWARDED = REASONING | {BlockType.ACTION}
 BLAME = {"AssertionError": 0.25, "AttributeError": 1.0}
-"""Amounts that a failed block loses, by exception. Other exceptions: 0.5. An AttributeError means that the model
-invented a method."""
+"""Amounts that a failed block loses, by exception; others: 0.5. AttributeError: the model invented a method."""
 Recorded = Sequence[tuple[Append, Block]]
 """A tick's drafts with the blocks that they became, in order."""
 

@@ -194,10 +194,7 @@ def state_of(executed: Executed, name: str) -> SubagentState:
 
 
 def with_result(draft: Append, executed: Executed, ordinal: int) -> Append:
-    """A block with the result of its execution. While the action waits, the result is unknown.
-
-    `ordinal`: of the Execute step.
-    """
+    """A block with the result of the Execute step `ordinal`, which is unknown while the action waits."""
     if waits(executed):
         return msgspec.structs.replace(draft, executed=ordinal)
     exception = None if executed.error is None else executed.error.type

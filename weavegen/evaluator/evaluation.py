@@ -89,10 +89,7 @@ def judged(conn: Connection, job: int, campaign: str | None = None) -> list[tupl
 
 
 def share(outcomes: Sequence[bool]) -> Measure:
-    """The share of true outcomes, which are independent, with Wilson's interval (1927).
-
-    Source: doi:10.1080/01621459.1927.10502953.
-    """
+    """The share of true, independent outcomes with Wilson's interval (doi:10.1080/01621459.1927.10502953)."""
     n, z = len(outcomes), NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     if not n:
         return Measure(math.nan, 0.0, 1.0, 0)

@@ -32,10 +32,7 @@ class Origin:
     bootstraps: set[str] = field(default_factory=set)
 
     def simulated(self, simulation: bool) -> bool:
-        """Whether the simulated model wrote some of it.
-
-        `simulation`: this installation serves the simulated model to jobs that name none.
-        """
+        """Whether the simulated model wrote some of it. `simulation`: jobs that name no model use it here."""
         return SIMULATED_MODEL in self.models or (self.unnamed and simulation)
 
 

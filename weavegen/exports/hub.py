@@ -27,10 +27,7 @@ class Dataset:
         self.name, self.url = made.repo_id, made.url
 
     def push(self, folder: Path) -> None:
-        """Upload a folder as one commit, which replaces the contents of its subfolders on the hub.
-
-        Raises WeavegenError; the folder stays.
-        """
+        """Upload a folder as one commit that replaces its subfolders there. Raises WeavegenError; the folder stays."""
         import httpx2
         from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 

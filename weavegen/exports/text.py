@@ -30,10 +30,7 @@ class Piece:
 
 
 def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
-    """The whole trace, or pieces of at most `context` tokens or `context_bytes` bytes.
-
-    A longer block is a piece of its own.
-    """
+    """The whole trace, or pieces up to `context` tokens or `context_bytes` bytes. A longer block is one by itself."""
     if (about := about_trace(source, "text_examples", trace)) is None:
         return
     for number, piece in enumerate(pieces(source, trace)):

@@ -236,10 +236,7 @@ def give_to_namespace(*folders: Path) -> None:
 
 
 def read_rewards(upper: Path) -> dict[str, float]:
-    """The rewards that the tests wrote. Raises Invalid.
-
-    The files are on the host, where a link could lead to any file, so that none is followed.
-    """
+    """The rewards that the tests wrote. Raises Invalid. No link is followed: it could lead to any file of the host."""
     if (text := read_file(upper, "reward.json")) is not None:
         try:
             value = json.loads(text)

@@ -27,10 +27,7 @@ class Piece:
 
 
 def message(piece: Piece, template: Template, client: ModelClient, after: BlockType | None) -> Text | Tokens:
-    """A message as the model reads it; of one that it wrote, with the very tokens that it sampled.
-
-    `after`: type of the message before it; None: it is the first.
-    """
+    """A message as the model reads it, with the tokens that it sampled. `after`: type of the one before, if any."""
     assert piece.type is not None
     bos = after is None and template.bos
     if piece.sampled is not None and client.tokenizer:

@@ -30,10 +30,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def faults(conn: Connection, config: Config) -> list[Fault]:
-    """All faults that are seen from this machine: of its services, and of workers, queues and model servers.
-
-    Ends the connection's transaction.
-    """
+    """All faults seen here, of this machine's services, workers, queues and model servers. Ends the transaction."""
     conn.rollback()
     with conn.transaction():
         found = [*worker_faults(conn), *queue_faults(conn), *server_faults(conn, config), *mcp_faults(conn)]

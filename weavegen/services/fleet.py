@@ -377,10 +377,7 @@ def _workers(config: Config, commands: dict[str, list[str]]) -> list[Part]:
 
 
 def child_environment(config: Config, name: str = "") -> dict[str, str]:
-    """Return the environment of a child: the same configuration, and a path to this code.
-
-    `name`: of a service, whose own variables are added.
-    """
+    """Return a child's environment: the configuration, the path of this code, own variables of the service `name`."""
     environ = OWN_ENVIRON.get(name, {}) | processes.environment(config)
     # A source tree that is not installed is found only from its own folder.
     root = str(Path(__file__).parents[2])

@@ -29,10 +29,7 @@ class Members:
 
 
 def members(conn: Connection, config: Config) -> Members:
-    """The current members of the pool.
-
-    Lent servers are not sent OPENAI_API_KEY, which belongs to the configured servers.
-    """
+    """The current members. Lent servers are not sent OPENAI_API_KEY, which belongs to the configured servers."""
     try:
         configured = model_server.urls(config)
     except UsageError:  # there is none

@@ -64,10 +64,7 @@ def current(conn: Connection) -> str | None:
 
 
 def check(conn: Connection) -> None:
-    """Raise UsageError if the database has another revision than this version of weavegen needs.
-
-    Ends the connection's transaction.
-    """
+    """Raise UsageError if this version of weavegen needs another schema. Ends the connection's transaction."""
     revision, needed = current(conn), newest()
     if revision != needed:
         raise UsageError(

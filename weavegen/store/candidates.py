@@ -54,9 +54,7 @@ def save(
 def load(
     conn: Connection, trace_id: int, tick: int, run: int, ordinal: int, *, tokens: bool = False, legal: bool = False
 ) -> Sequence[Any]:
-    """Rows of candidates_of_step.sql, by position. `tokens`: with the ids of the sampled tokens; `legal`: with the
-    text cut to its legal structure.
-    """
+    """Rows of candidates_of_step.sql, by position. `tokens`: with token ids; `legal`: cut to legal structure."""
     place = {"trace": trace_id, "tick": tick, "run": run, "ordinal": ordinal, "tokens": tokens, "legal": legal}
     return sql.run(conn, "store/candidates_of_step", **place).all()
 

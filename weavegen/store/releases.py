@@ -73,10 +73,7 @@ def require_free(conn: Connection, name: str) -> None:
 
 
 def save(conn: Connection, kept: Iterable[Key], removed: Iterable[Key], **values: Any) -> int:
-    """Store a release. Returns its id.
-
-    `removed`: keys of near-duplicates, each followed by the key of the row that it resembles.
-    """
+    """Store a release. Returns its id. `removed`: keys of near-duplicates, each followed by that of the kept row."""
     release = int(sql.run(conn, "store/insert_release", **values).scalar_one())
     for kind, keys, width in (("kept", kept, values["key_width"]), ("removed", removed, 2 * values["key_width"])):
         for part, batch in enumerate(batches(keys, KEYS_PER_PART // width)):

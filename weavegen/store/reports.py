@@ -150,10 +150,7 @@ MAX_SAMPLED_TRACES = 1_000
 
 
 def troubles(conn: Connection, job: JobRow, seconds: float = 5.0) -> Troubles:
-    """What goes wrong in a job, from its blocks, candidates and steps. Slower than `jobs`; gives up after `seconds`.
-
-    In a transaction of its own.
-    """
+    """What goes wrong in a job, in a transaction of its own. Slower than `jobs`; gives up after `seconds`."""
     parameters = {"job": job.id, "begun": max(1, job.traces - job.queued), "most": MAX_SAMPLED_TRACES}
     try:
         with conn.transaction():

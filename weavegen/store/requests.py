@@ -131,10 +131,7 @@ def change(conn: Connection, row: RequestRow, spec: RequestSpec, reason: str) ->
 def set_status(
     conn: Connection, row: RequestRow, status: RequestStatus, reason: str, result: str | None = None, **values: Any
 ) -> None:
-    """Give a locked request another status. Raises ValueError where SUCCESSORS does not allow it.
-
-    `values`: `what` and `at` of its history, see `_record`.
-    """
+    """Give a locked request another status. Raises ValueError unless SUCCESSORS allows it. `values`: see `_record`."""
     if status not in SUCCESSORS[S(row.status)]:
         raise ValueError(f"request {row.id} is {row.status}: it can't become {status}")
     question = reason[:MAX_KEPT_CHARS] if status is S.WAITING_FEEDBACK else None
