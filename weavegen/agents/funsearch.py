@@ -303,9 +303,8 @@ def result(task: Task, state: State) -> Result:
 def run_trials(t: Tick, task: Task, pieces: Pieces, sources: Sequence[str]) -> Part[list[Verdict]]:
     """The verdicts on programs, in order. Equal programs run once."""
     verdicts: dict[str, Verdict] = {"": Verdict(False, error="the message holds no code block with the function")}
-    for source in sources:
-        if len(source) > MAX_PROGRAM_CHARS:
-            verdicts[source] = Verdict(False, error=f"it has more than {MAX_PROGRAM_CHARS:,} characters")
+    too_long = Verdict(False, error=f"it has more than {MAX_PROGRAM_CHARS:,} characters")
+    verdicts |= {source: too_long for source in sources if len(source) > MAX_PROGRAM_CHARS}
     new = [source for source in dict.fromkeys(sources) if source not in verdicts]
     fitting = int((t.settings.callback_seconds - TRIAL_OVERHEAD_SECONDS) / task.seconds)
     size = min(max(fitting, 1), MAX_PROGRAMS_PER_TRIAL)

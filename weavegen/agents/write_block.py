@@ -177,6 +177,5 @@ def header(t: Tick, draft: Append) -> str:
 def error_text(chosen: ScoredCandidate) -> str:
     """The text of the error block after a block that does not compile."""
     if chosen.candidate.finish_reason == "length":
-        tokens = chosen.tokens
-        return f"The block ran over its {tokens} tokens and was cut off before its end. Write a shorter one."
+        return f"The block ran over its {chosen.tokens} tokens and was cut off before its end. Write a shorter one."
     return f"The block is not legal Python and was not used. {chosen.verdict.error}"
