@@ -85,9 +85,7 @@ def known(values: Object) -> Object:
 
 
 def tool_definitions(trace: Any) -> list[Object]:
-    """The tools that the agent was told of, in the form of OpenAI's API: those that its system message declares; for an
-    agent that writes blocks the types that are code.
-    """
+    """The tools of an agent in OpenAI's form: those that its system message declares, or the types that are code."""
     if trace["system"] is None:
         return [code_tool(type) for type in sorted(WRITTEN)] if trace["agent"] in WRITES_BLOCKS else []
     found = []

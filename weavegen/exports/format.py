@@ -79,10 +79,8 @@ class Format:
     """Whether its rows hold the evaluator's opinion: values, or answers."""
     narrow: Callable[[Options], str] = lambda options: "true"
     """The condition over the view that follows from the options; by default all rows."""
-
     weak: Callable[[Options], tuple[str, str] | None] = lambda options: None
     """The condition over the view for rows that are counted and left out, and the reason."""
-
     tells: Callable[[Mapping[str, int]], str] = lambda totals: ""
     """What the card and the command say of Source.totals, in one sentence; empty: nothing."""
 

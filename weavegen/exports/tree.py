@@ -53,8 +53,7 @@ class Tree:
         """Nodes that were read, by `name`: those of the trace that is being read, and those of others."""
         self.family = 0
         """The original of the trace being read, if it is a fork or a retry, directly or not. Deeper nodes are shared
-        only among traces of one original, so that an export does not depend on the forks of other traces.
-        """
+        only among traces of one original, so that an export does not depend on the forks of other traces."""
         self._count, self._rows, self._totals = 0, list[Row](), totals
 
     def add(self, parent: Node, ids: list[int], **values: Any) -> Node:

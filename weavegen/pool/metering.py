@@ -16,8 +16,7 @@ class TokenUsage:
     prompt_tokens: int = 0
     """Of completions, a prompt counts once for each of its continuations, as in vLLM's counters; of chats once."""
     cached_tokens: int | None = None
-    """Prompt tokens from the prefix cache. Servers report them for one sequence of a request with one prompt.
-    None: not reported."""
+    """Prompt tokens from the prefix cache, of one sequence of requests with one prompt; None: not reported."""
     sampled_tokens: int = 0
     uncounted: int = 0
     """Requests without reported tokens. They count in `requests` and `sequences` only."""

@@ -71,8 +71,7 @@ def contamination(
 
 
 def origins(conn: Connection, traces: Sequence[int]) -> dict[str, Any]:
-    """What the manifest says about the traces: models ('' where a job named none), versions, rubrics, and hashes of
-    settings by job."""
+    """What the manifest says of the traces: models ('': a job named none), versions, rubrics, settings by job."""
     origin = read_origin(conn, traces)
     names = {
         "models": origin.models | ({""} if origin.unnamed else set()),
