@@ -16,7 +16,7 @@ MAX_LABELS = 64
 """Labels kept per operation."""
 MAX_QUESTION_CHARS = 500
 EFFECTS = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.comprehension)
-"""Parts of a question that may change something, or that a lambda can't have."""
+"""Parts of a question that may change something, as a comprehension may its iterator, or that a lambda can't have."""
 
 
 class Grounding(ast.NodeTransformer):

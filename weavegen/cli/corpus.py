@@ -100,7 +100,7 @@ def blocks(conn: Connection, trace: int) -> Iterator[str]:
 @command()
 def sql(
     query: Annotated[str | None, typer.Argument(help="One SELECT. Default: read from standard input.")] = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with arrays and objects as JSON.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds that the query may take.")] = 60.0,
     limit: Annotated[
         int | None,

@@ -158,7 +158,7 @@ class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     attempts: int = 3
     """Attempts at the action, and at the evaluation."""
     backtrack_below: float = 0.1
-    """A chosen action with a lower score is taken back instead of executed, once a tick."""
+    """A chosen action with a lower score is taken back, once a tick, unless it ran when it was tried."""
     doom_loop: int = 3
     """Consecutive ticks with equal actions and equal outcomes after which the agent is warned. 0: never."""
     callback_seconds: float = 30.0

@@ -44,7 +44,8 @@ def upgrade(url: str) -> None:
         raise
     except (OperationalError, psycopg.OperationalError) as error:  # the latter from views, which are made last
         reason = " ".join(str(getattr(error, "orig", error)).split())[:300]
-        raise UsageError(f"the migration failed: {reason}; stop what uses the database and try again") from None
+        advice = "try again; if it fails again, stop beat or what else uses the database"
+        raise UsageError(f"the migration failed: {reason}; {advice}") from None
 
 
 def newest() -> str:

@@ -129,7 +129,7 @@ def verdict(members: list[Candidate], chosen: Candidate | None, is_tree: bool) -
     if chosen is None:
         return "The block is not recorded yet"
     if chosen in members:
-        among = ", among those that got furthest when they were tried" if any(one.trial for one in members) else ""
+        among = ", among those that got furthest when they were tried" if were_tried(members) else ""
         how = f"The block was drawn from this round by softmax of the scores{among}"
         return how if members[1:] else "The only candidate"
     if members[0].run < chosen.run:
@@ -139,9 +139,14 @@ def verdict(members: list[Candidate], chosen: Candidate | None, is_tree: bool) -
     return f"No candidate was good enough, so the next round was sampled{score}"
 
 
+def were_tried(members: list[Candidate]) -> bool:
+    """Whether some candidate of a round ran or failed when it was tried."""
+    return any(candidate.trial.get("ran") is not None for candidate in members)
+
+
 def set_shares(members: list[Candidate]) -> None:
     """Set the probability of each candidate in the draw: softmax of what the selection used."""
-    if any(candidate.trial.get("ran") is not None for candidate in members):
+    if were_tried(members):
         furthest = max(candidate.achieved for candidate in members)
         members = [candidate for candidate in members if candidate.achieved == furthest]
     scores = [_selection(candidate) for candidate in members]

@@ -65,7 +65,7 @@ class Compare:
             age = reports.materialised(conn, "tick_stats").get("tick_stats")
         by_job = groupby(tables["scores"], lambda row: row["job_id"])
         lines = [Series(f"job {job}", [(row["score"], 100 * row["share"]) for row in rows]) for job, rows in by_job]
-        axes = ("Scores of all candidates", "log odds", "% of the job's candidates")
+        axes = ("Scores of candidates", "log odds", "% of the candidates shown")
         picture = plot.svg(*axes, lines, inline=True) if lines else None
         return page("compare_jobs.html", jobs=both, picture=picture, age=age, most=SCORED_CANDIDATES, **tables)
 

@@ -1,6 +1,7 @@
 -- The open steps of each queue and kind, without ready steps of paused jobs and without steps that wait for other traces
--- or for people. `oldest`: for how many seconds one has waited for a worker, since it is ready or its last attempt began,
--- but not until its next attempt after an error is due. Uses the partial index on open steps, of which each running trace has a few.
+-- or for people. `oldest`: for how many seconds the longest-waiting ready step has waited for a worker, since it became
+-- ready or its last attempt began; steps whose next attempt after an error is not due yet do not count. Uses the partial
+-- index on open steps, of which each running trace has a few.
 select s.queue, s.kind,
   count(*) filter (where s.status = 'ready') as waiting,
   count(*) filter (where s.status = 'running') as leased,

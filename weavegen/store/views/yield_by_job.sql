@@ -43,7 +43,7 @@ comment on column yield_by_job.kept_megabytes is 'Millions of bytes of the rende
 comment on column yield_by_job.sampled_tokens is
   'Tokens sampled for all its traces, those of rejected candidates included.';
 comment on column yield_by_job.kept_tokens is 'Tokens of the candidates that became blocks, in all its traces.';
-comment on column yield_by_job.kept_share is 'kept_tokens as a share of the tokens that were sampled until the last refresh.';
+comment on column yield_by_job.kept_share is 'kept_tokens as a share of the tokens of all candidates, both as of the last refresh.';
 comment on column yield_by_job.tokens_per_kept_megabyte is 'Sampled tokens for each kept megabyte.';
 comment on column yield_by_job.reward is 'Mean reward of its ticks, without the bootstraps''.';
 comment on column yield_by_job.model_seconds is

@@ -1,7 +1,8 @@
 -- gauge steps_ready: Steps that no worker has taken.
 -- gauge steps_retrying: Ready steps that failed before and are tried again.
 -- gauge oldest_ready_step_age_seconds: How long the longest-waiting ready step has waited for a worker; 0: there is none.
--- A step waits since it is ready or since its last attempt began, but not until its next attempt after an error is due.
+-- A step waits from when it became ready or its last attempt began. Steps whose next attempt after an error is not due yet
+-- do not count.
 with ready as (
   select s.queue, count(*) as steps, count(s.failure) as retrying,
     min(greatest(s.ready_at, s.claimed_at)) filter (where s.failure is null or s.send_after <= clock_timestamp()) as oldest

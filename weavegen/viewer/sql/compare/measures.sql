@@ -1,5 +1,5 @@
--- Measures of two jobs, over their traces that started and are over, for each job in all and for each of its bootstraps. `value` is
--- sum(part) / sum(whole). [low, high] is its 95% interval: for a share of traces by Wilson (1927); else by the
+-- Measures of two jobs, over their traces that started and are over, for each job in all and for each of its bootstraps.
+-- `value` is sum(part) / sum(whole). [low, high] is its 95% interval: for a share of traces by Wilson (1927); else by the
 -- variance of a ratio of sums (Cochran, Sampling Techniques, 1977, 6.4), with the traces as the independent units: null
 -- for a single trace. Traces that were cancelled before they started say nothing about the model, and do not count.
 with finished as (

@@ -1,4 +1,4 @@
--- Scores of the candidates of two jobs as shares of all, in bins of half a unit of log odds; the outermost bins have the
+-- Scores of the candidates of two jobs as shares of those read, in bins of half a unit of log odds; the outermost bins have the
 -- rest. `score` is the middle of the bin. Of each job these are all candidates of some traces, in the order of a hash of
 -- their numbers, until they have :most candidates. The traces are an array, because PostgreSQL moves a condition on it
 -- into the view.
