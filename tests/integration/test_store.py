@@ -15,6 +15,8 @@ from tests.support.worker import SOURCE, Worker, enqueue, scalar
 from tests.support.world import GOOD, World
 from weavegen import sql
 from weavegen.agents import Agent
+from weavegen.audit.check import Scope
+from weavegen.audit.prove import prove
 from weavegen.database import Database, Statement
 from weavegen.engine import forking
 from weavegen.errors import StepLost, UsageError
@@ -218,6 +220,14 @@ class Verified(World):
         return msgspec.structs.replace(done, subagents=(msgspec.structs.replace(main, completed=False), *completed))
 
 
+class Calling(Verified):
+    """Every message calls a tool that does not exist."""
+
+    def _candidate(self, step: Sample, rng: random.Random) -> Candidate:
+        call = '<tool_call>{"name": "no_tool", "arguments": {}}</tool_call>'
+        return Candidate(text=call, finish_reason="stop", tokens=9)
+
+
 def enqueue_one(db: Database, agent: str, source: str, *, harbor: HarborTask | None, **settings: Any) -> None:
     order = Order("a", source, harbor=None if harbor is None else (harbor, b""))
     with db.begin() as conn:
@@ -231,7 +241,11 @@ def test_a_budget_that_a_subagent_spends_ends_the_trace(db: Database, harbor: bo
     enqueue_one(db, "weave", SOURCE, harbor=HARBOR_TASK if harbor else None, ticks=1)
     worker = Worker(db)
     worker.world = Verified(1, 1.0, calls=1.0)
-    worker.run(worker.engine.start_queued())
+    left = run_until(worker, "select exists (select from ticks where state ? 'verification')") if harbor else []
+    with db.connect() as conn:
+        [found] = [one.found for one in prove(conn, Scope(), 3600, None).outcomes if one.name == "open-ticks"]
+    assert found == 0, "Does the audit know that callers still wait while the tests run?"
+    worker.run(left or worker.engine.start_queued())
     assert scalar(db, "select status || ' ' || ended_because from traces") == "ended ticks"
     assert scalar(db, "select count(*) from ticks where subagent = 'main.1.1'") == 1
     assert scalar(db, "select count(*) from steps where status in ('ready', 'running')") == 0
@@ -241,17 +255,19 @@ def test_a_budget_that_a_subagent_spends_ends_the_trace(db: Database, harbor: bo
     assert last == ("main" if harbor else "main.1.1" + scalar(db, "select max(caller)::text from ticks"))
 
 
-def test_a_conversation_that_fills_the_context_is_verified_and_fails(db: Database) -> None:
+@pytest.mark.parametrize("tick", [1, 2])
+def test_a_conversation_that_fills_the_context_is_verified_and_fails(db: Database, tick: int) -> None:
+    """Unless the agent has written nothing: then its server refuses it."""
     enqueue_one(db, "react", '{"task": "Sort it."}', harbor=HARBOR_TASK)
     worker = Worker(db)
-    worker.world = Verified(1)
-    [message] = worker.engine.start_queued()
+    worker.world = Calling(1)
+    [message] = run_until(worker, f"select count(*) = 1 from ticks where number = {tick}")
     held = worker.claim(message.step_id)
     assert held is not None
     worker.run(worker.engine.finish(held, StepStatus.FAILED, failure_kind="model", failure="no room").messages)
     assert scalar(db, "select concat_ws(': ', status, failure_kind, failure) from traces") == "failed: model: no room"
     returned = scalar(db, "select returned from traces")
-    assert (returned["reward"], returned["error"]) == (1.0, "Generation error: no room")
+    assert (returned.get("reward"), returned["error"]) == (1.0 if tick == 2 else None, "Generation error: no room")
 
 
 def test_why_a_tick_that_verifies_can_not_be_forked_in_its_middle(db: Database) -> None:
