@@ -84,10 +84,10 @@ class Context:
         parts: list[Text | Tokens] = []
         for index in indexes:
             piece = kept[index]
-            text = (template.block_open if index == 0 else "") + context.unmarked(piece.text, template)
-            part = piece.tokens or client.piece(text, bos=index == 0 and template.bos)
-            if isinstance(part, Tokens):
-                piece.tokens = part
+            if (part := piece.tokens) is None:
+                text = (template.block_open if index == 0 else "") + context.unmarked(piece.text, template)
+                part = client.piece(text, bos=index == 0 and template.bos)
+                piece.tokens = part if isinstance(part, Tokens) else None
             parts.append(part)
 
         length, questions = length_of(spec, client), client.piece(prompts.calibration()).count + QUESTION

@@ -71,6 +71,7 @@ def parse(text: str) -> Query | None:
     return Query(type=type, **{name: tuple(parts) for name, parts in terms.items()})
 
 
+@lru_cache(maxsize=4096)  # as for `parse`
 def restricted(text: str, type: BlockType) -> str:
     """The query restricted to blocks of one type. Each `type:` in the query is removed. Any other text stays none."""
     parts, end = [f"type:'{type}'"], 0
