@@ -46,6 +46,8 @@ class HarmlessConsole(Console):
 
     def on_broken_pipe(self) -> None:
         """As print does it: `head` has read enough, and rich would end this program with exit code 1."""
+        if self.stderr:  # nobody reads what went wrong
+            super().on_broken_pipe()
         raise BrokenPipeError
 
 

@@ -16,6 +16,7 @@ from weavegen.cli.complete import job_numbers, trace_numbers
 from weavegen.cli.jobs import JobName, Set, by_type, pairs
 from weavegen.database import Database
 from weavegen.errors import UsageError, required
+from weavegen.kernel.settings import renamed
 from weavegen.services import postgres, schema
 from weavegen.store import jobs, reports, steps, tables, traces, views
 from weavegen.store.session import unpooled
@@ -243,7 +244,7 @@ def fork(
         cut = forking.plan(conn, trace, at)
         if cut.trace_id != trace:
             own = sql.run(conn, "store/current_settings", job=traces.job_of(conn, trace)).scalar_one()
-            values = jobs.merged(own, values)
+            values = jobs.merged(renamed(own), values)
         job, ids = forking.submit(conn, cut, n, seed=seed, values=values, name=name, version=__version__)
     notes = []
     if cut.trace_id != trace:
