@@ -374,7 +374,8 @@ def test_a_limit_on_tokens_has_the_name_that_the_server_wants() -> None:
             client = ChatClient(raw.url, "EMPTY")
             for _ in range(2):
                 if judges:
-                    assert client.yes_no("served", SAID, ["Is it so?"])[0].yes > 0.9
+                    assert client.yes_no("served", SAID, ["Is it so?"], room=50)[0].yes > 0.9
+                    assert asked[-1]["max_completion_tokens"] == 50, "a prompt and its answer fit into the context"
                 else:
                     client.sample("served", SAID, max_tokens=7, temperature=0.5)
                     assert asked[-1]["max_completion_tokens"] == 7

@@ -1,5 +1,6 @@
 """The work of each kind of step: what a worker does with a claimed step before its result is stored."""
 
+import math
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -15,7 +16,8 @@ from weavegen.errors import ChatOnly, ModelError
 from weavegen.kernel import context
 from weavegen.kernel.steps import Candidate, Execute, Lint, LookUp, Prompt, Retrieve, Sample, Score, Step, YesNo
 from weavegen.linting.lint import verdict
-from weavegen.pool.client import ModelClient
+from weavegen.pool.chat import ANSWER_TOKENS
+from weavegen.pool.client import DEFAULT_CHARS_PER_TOKEN, ModelClient
 from weavegen.pool.tokens import Continuation, Sampled, Tokens
 from weavegen.search import lookups, retrieval
 from weavegen.store import candidates
@@ -152,7 +154,9 @@ def score(worker: Worker, claim: Claimed, step: Score) -> Done:
     def judge(client: ModelClient) -> tuple[str, Read, list[YesNo]]:
         said, read = kept.said(claim, step.prompt, spec, client)
         asked = [f"{text.text}\n\n{question}" for text in texts for question in step.questions]
-        return client.base_url, read, client.chat.yes_no(client.model, said, asked, seed=claim.id)
+        used = read.count + math.ceil(max(map(len, asked)) / DEFAULT_CHARS_PER_TOKEN)
+        room = ANSWER_TOKENS if read.length is None else read.length - used
+        return client.base_url, read, client.chat.yes_no(client.model, said, asked, seed=claim.id, room=room)
 
     def complete(client: ModelClient) -> tuple[str, Read, list[YesNo]]:
         template = client.template() if other else worker.pools.template(spec, client)

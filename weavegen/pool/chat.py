@@ -122,20 +122,23 @@ class ChatClient:
                 logger.warning("%s does not take %s: %s", self.base_url, unknown, error)
                 self._refused.add(unknown)
 
-    def yes_no(self, model: str, said: Sequence[Said], questions: Sequence[str], *, seed: int = 0) -> list[YesNo]:
-        """The model's answers to yes/no questions about the conversation.
+    def yes_no(
+        self, model: str, said: Sequence[Said], questions: Sequence[str], *, seed: int = 0, room: int = ANSWER_TOKENS
+    ) -> list[YesNo]:
+        """The model's answers to yes/no questions about the conversation. `room`: tokens that the server has for one.
 
         From the logprobs of the first token, where the API gives them and the model does not think first; else from
         SAMPLES answers: the share of yes, with half an answer added on either side. Raises ModelError if no answer is
         yes or no.
         """
         texts = [f"Answer with one word, Yes or No.\n{question}" for question in questions]
-        answers = [self._judge(model, [*said, (BlockType.USER, text)], seed) for text in texts]
+        limit = max(8, min(ANSWER_TOKENS, room))
+        answers = [self._judge(model, [*said, (BlockType.USER, text)], seed, limit) for text in texts]
         if answers and all(answer.yes <= 0 and answer.no <= 0 for answer in answers):
             raise ModelError(f"the model {model} answers neither yes nor no")
         return answers
 
-    def _judge(self, model: str, said: Sequence[Said], seed: int) -> YesNo:
+    def _judge(self, model: str, said: Sequence[Said], seed: int, max_tokens: int) -> YesNo:
         if "logprobs" not in self._refused:
             limit = NEW_LIMIT if "max_tokens" in self._refused else "max_tokens"
             exact = {limit: 1, "temperature": 1.0, "logprobs": True, "top_logprobs": yes_no.TOP_TOKENS}
@@ -152,7 +155,7 @@ class ChatClient:
             if lacking:
                 logger.warning("%s gives no logprobs: questions are asked %d times", self.base_url, SAMPLES)
                 self._refused.add("logprobs")
-        replies = self.sample(model, said, n=SAMPLES, max_tokens=ANSWER_TOKENS, seed=seed).continuations
+        replies = self.sample(model, said, n=SAMPLES, max_tokens=max_tokens, seed=seed).continuations
         sides = [yes_no.side(THOUGHT.sub("", reply.text)) for reply in replies]
         half = 0.5 if any(side is not None for side in sides) else 0.0
         yes, no = ((sides.count(side) + half) / (len(sides) + 1) for side in (True, False))
