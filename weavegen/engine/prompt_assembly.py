@@ -84,7 +84,8 @@ class Context:
         parts: list[Text | Tokens] = []
         for index in indexes:
             piece = kept[index]
-            if (part := piece.tokens) is None:
+            part: Text | Tokens | None = piece.tokens
+            if part is None:
                 text = (template.block_open if index == 0 else "") + context.unmarked(piece.text, template)
                 part = client.piece(text, bos=index == 0 and template.bos)
                 piece.tokens = part if isinstance(part, Tokens) else None
