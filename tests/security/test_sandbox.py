@@ -28,7 +28,7 @@ from weavegen.kernel.steps import Execute, Executed
 from weavegen.sandbox import bubblewrap, groups, seccomp
 from weavegen.sandbox.answer import InvalidAnswer, check_answer
 from weavegen.sandbox.environment import Environment, last_kill_reason, remove
-from weavegen.sandbox.providers import Limits, provider
+from weavegen.sandbox.providers import Box, Limits, provider
 from weavegen.sandbox.watch import BoxState, Watch, watching
 
 
@@ -206,6 +206,14 @@ def test_a_home_that_boxes_could_read_is_refused(config: Config, monkeypatch: py
     monkeypatch.setattr(bubblewrap, "PREFIX", config.home.parent)
     with pytest.raises(UsageError, match=r"WEAVEGEN_HOME lies in .*, which boxes can read"):
         Environment.start(config, 1)
+
+
+def test_a_variable_gives_bubblewrap_no_options(tmp_path: Path) -> None:
+    """An image's author writes its variables, and JSON may have a NUL in a text."""
+    environ = {"A": "1\0--share-net\0--bind\0/\0/mnt"}
+    box = Box(workspace=tmp_path, uid=1, log=tmp_path / "log", limits=Limits(), command=("true",), environ=environ)
+    with pytest.raises(EnvironmentFailure, match="the environment variable 'A' contains a NUL"):
+        bubblewrap.Bubblewrap().start(box)
 
 
 def test_up_refuses_a_host_without_isolation(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

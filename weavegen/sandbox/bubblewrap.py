@@ -270,9 +270,14 @@ def readable(data: bytes, stack: contextlib.ExitStack) -> int:
 
 
 def environment_options(box: Box) -> bytes:
-    """The options that set the environment, for `--args`: it may hold secrets, and everybody sees command lines."""
+    """The options that set the environment, for `--args`: it may hold secrets, and everybody sees command lines.
+
+    Raises EnvironmentFailure for a NUL, after which a variable of an image could go on with options.
+    """
     usual = {"PATH": f"{COMMANDS}:/usr/local/bin:/usr/bin:/bin", "HOME": "/app", "LANG": "C.UTF-8"}
     environ = (usual if box.root is None else {"PATH": IMAGE_PATH, **box.root.environ}) | box.environ
+    if wrong := [name for name, value in environ.items() if "\0" in name + value]:
+        raise EnvironmentFailure(f"the environment variable {wrong[0]!r:.80} contains a NUL")
     return b"".join(os.fsencode(f"--setenv\0{name}\0{value}\0") for name, value in environ.items())
 
 
