@@ -15,14 +15,16 @@ left join live k on k.trace_id = s.trace_id and k.number = s.tick and k.run = s.
 cross join lateral (
   select count(*) filter (where h.used) as used, count(*) filter (
     where h.block_id is not null and case
-      -- A fork's own blocks include those that it shares with the trace it is a fork of, and that trace with another.
-      when b.trace_id = s.trace_id or exists (
+      when b.trace_id = s.trace_id then b.index >= r.before
+      -- Blocks that a fork shares with the trace it is a fork of, and that trace with another, are like its own. Earlier
+      -- versions found them as another trace's.
+      when b.index < r.before and exists (
         with recursive shared (id, "end") as (
           select t.fork_of, t.fork_at where t.fork_of is not null
           union all
           select p.fork_of, least(p.fork_at, l."end") from shared l join traces p using (id) where p.fork_of is not null
         ) select from shared l where l.id = b.trace_id and b.index < l."end"
-      ) then b.index >= r.before
+      ) then false
       -- Other traces' blocks must match the query's memory settings; without them there are none.
       else (b.score >= (s.request ->> 'memory')::double precision and b.compiles and b.ran is not false
         and (s.request ->> 'memory_scope' = 'all' or o.job_id = t.job_id)) is not true
