@@ -203,8 +203,10 @@ class TestOperations:
 
     def test_blocks_find_what_every_program_has(self, environment: Environment) -> None:
         body = "import argparse, sys\nargparse.ArgumentParser().parse_args()\nhelp(len)\n"
-        executed = act(environment, body + "return [sys.argv[1:], os.path.dirname(__file__), repr(quit)]")
-        assert executed.value == [[], "/app", "Use quit() or Ctrl-D (i.e. EOF) to exit"]
+        body += "import math, multiprocessing\nwith multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+        body += "    roots = pool.map(math.sqrt, [4])\n"
+        executed = act(environment, body + "return [sys.argv[1:], os.path.exists(__file__), repr(quit), roots]")
+        assert executed.value == [[], True, "Use quit() or Ctrl-D (i.e. EOF) to exit", [2.0]]
         assert "Return the number of items in a container." in executed.output
 
     @pytest.mark.parametrize("main", ["agent.subagent('main', self.name, 'Do it', {}, 5)", ""])

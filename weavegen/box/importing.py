@@ -35,7 +35,7 @@ def new_tree(args: dict[str, Any]) -> tuple[api.Tree, api.Subagent, dict[str, An
     names = {name: getattr(weave, name) for name in weave.IN_SCOPE}
     names |= {"agent": tree, "args": types.SimpleNamespace(**args), "graded_before": None, "partial": functools.partial}
     names |= {"os": os, "json": json, "random": random, "time": time, "types": types}
-    return tree, subagent, names | {"__file__": os.path.abspath("bootstrap.py")}
+    return tree, subagent, names | {"__file__": api.__file__}  # as in weave-agent; multiprocessing runs it
 
 
 def prepare(packages: str | None, in_image: bool = False) -> None:
