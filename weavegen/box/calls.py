@@ -60,8 +60,9 @@ def python(code: str) -> str:
     """
     tree = ast.parse(code, "<python>")
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    failed, kept = "", os.dup(1)
+    failed = ""
     with tempfile.TemporaryFile() as file:
+        kept = os.dup(1)
         guard.redirect(file.fileno())
         try:
             exec(compile(tree, "<python>", "exec"), namespace)

@@ -2,4 +2,4 @@
 with gone as (
   delete from corpus_segments where retired_at < clock_timestamp() - make_interval(secs => :kept) returning id
 )
-delete from corpus_postings where segment = any(array(select id from gone))
+delete from corpus_postings where segment = any(array(select id from gone)) and exists (select from gone)
