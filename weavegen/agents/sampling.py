@@ -6,7 +6,7 @@ from functools import cached_property
 
 from weavegen.agents.program import Part, Tick
 from weavegen.kernel import prompts
-from weavegen.kernel.selection import Line, achieved, draw, mean_score, penalised
+from weavegen.kernel.selection import Line, achieved, draw, furthest, mean_score, penalised
 from weavegen.kernel.settings import BlockSettings
 from weavegen.kernel.steps import Candidate, Execute, Executed, Lint, Note, Penalties, Prompt, Score, Verdict, YesNo
 from weavegen.trace.blocks import BlockType
@@ -125,12 +125,6 @@ def try_best(t: Tick, request: BlockRequest, candidates: Sequence[ScoredCandidat
         t.emit(Note(kind="not tried", detail=f"a block of type {request.type}: {done.not_tried}"))
     results = dict(zip(places, done.trials, strict=False))
     return [replace(one, trial=results.get(one.position)) for one in candidates]
-
-
-def furthest(candidates: Sequence[ScoredCandidate]) -> Sequence[ScoredCandidate]:
-    """Those that got furthest when they were tried; all if none was tried."""
-    tried, most = any(one.ran is not None for one in candidates), max(one.achieved for one in candidates)
-    return [one for one in candidates if not tried or one.achieved == most]
 
 
 def drawn(t: Tick, candidates: Sequence[ScoredCandidate]) -> ScoredCandidate:

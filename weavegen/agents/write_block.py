@@ -7,12 +7,12 @@ from typing import Any, TypeAlias
 import msgspec
 
 from weavegen.agents.program import Part, Tick
-from weavegen.agents.sampling import BlockRequest, ScoredCandidate, drawn, furthest, sample, try_best
+from weavegen.agents.sampling import BlockRequest, ScoredCandidate, drawn, sample, try_best
 from weavegen.agents.tree_search import tree_search
 from weavegen.kernel import prompts
 from weavegen.kernel.context import window
 from weavegen.kernel.replay import record
-from weavegen.kernel.selection import accepts, mean_score, probability
+from weavegen.kernel.selection import accepts, furthest, mean_score, probability
 from weavegen.kernel.steps import Append, Candidate, Prompt, Retrieve, Score
 from weavegen.trace.blocks import FULL_BLOCK, IMAGINED, PROSE, BlockType
 from weavegen.trace.query import parse, restricted

@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from weavegen.kernel.steps import Penalties, Verdict, YesNo
 
@@ -68,6 +68,25 @@ def achieved(ran: bool | None, compiles: bool, checks: Sequence[bool] = ()) -> f
     if ran is None:
         return float(compiles)
     return 2.0 + sum(checks) / max(len(checks), 1) if ran else 0.0
+
+
+class Tried(Protocol):
+    """A candidate that may have been tried."""
+
+    @property
+    def ran(self) -> bool | None: ...
+
+    @property
+    def achieved(self) -> float: ...
+
+
+T = TypeVar("T", bound=Tried)
+
+
+def furthest(candidates: Sequence[T]) -> list[T]:
+    """Those that got furthest when they were tried; all if none ran or failed then."""
+    tried, most = any(one.ran is not None for one in candidates), max(one.achieved for one in candidates)
+    return [one for one in candidates if not tried or one.achieved == most]
 
 
 def accepts(scores: Sequence[float], verdicts: Sequence[Verdict], threshold: float) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weavegen.kernel.selection import achieved, penalised
+from weavegen.kernel.selection import achieved, furthest, penalised
 from weavegen.kernel.steps import Penalties
 from weavegen.viewer.rendering import MINUS, percent
 from weavegen.viewer.traces import PENALTIES, Answer
@@ -80,10 +80,15 @@ class Candidate:
         return self.linted["viable"] is False if self.half_written else self.linted.get("compiles") is False
 
     @property
+    def ran(self) -> bool | None:
+        """Whether it ran without errors when it was tried; None: it was not tried."""
+        return self.trial.get("ran")
+
+    @property
     def achieved(self) -> float:
         """How far it got when it was tried."""
         checks = [one["value"] is True for one in self.trial.get("evaluations", ()) if one["scope"] == "task"]
-        return achieved(self.trial.get("ran"), not self.illegal, checks)
+        return achieved(self.ran, not self.illegal, checks)
 
     @property
     def selection(self) -> float | None:
@@ -129,7 +134,8 @@ def verdict(members: list[Candidate], chosen: Candidate | None, is_tree: bool) -
     if chosen is None:
         return "The block is not recorded yet"
     if chosen in members:
-        among = ", among those that got furthest when they were tried" if were_tried(members) else ""
+        were_tried = any(one.ran is not None for one in members)
+        among = ", among those that got furthest when they were tried" if were_tried else ""
         how = f"The block was drawn from this round by softmax of the scores{among}"
         return how if members[1:] else "The only candidate"
     if members[0].run < chosen.run:
@@ -139,16 +145,9 @@ def verdict(members: list[Candidate], chosen: Candidate | None, is_tree: bool) -
     return f"No candidate was good enough, so the next round was sampled{score}"
 
 
-def were_tried(members: list[Candidate]) -> bool:
-    """Whether some candidate of a round ran or failed when it was tried."""
-    return any(candidate.trial.get("ran") is not None for candidate in members)
-
-
 def set_shares(members: list[Candidate]) -> None:
     """Set the probability of each candidate in the draw: softmax of what the selection used."""
-    if were_tried(members):
-        furthest = max(candidate.achieved for candidate in members)
-        members = [candidate for candidate in members if candidate.achieved == furthest]
+    members = furthest(members)
     scores = [_selection(candidate) for candidate in members]
     if -math.inf in scores:
         return
@@ -169,7 +168,7 @@ def reason(candidate: Candidate, chosen: Candidate | None, among: int) -> str:
     if candidate.illegal:
         cut = ", cut off at its token limit" if candidate.finish_reason == "length" else ""
         parts.append("no continuation can compile" if candidate.half_written else f"does not compile{cut}")
-    if candidate.trial.get("ran") is False:
+    if candidate.ran is False:
         parts.append(f"failed when it was tried ({candidate.trial['exception']})")
     held = sorted(candidate.held.items(), key=lambda item: -item[1])
     parts += [f"{MINUS}{value:.2g}: {PENALTIES[name]}" for name, value in held if name != "syntax"]
