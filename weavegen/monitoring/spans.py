@@ -34,6 +34,8 @@ SOURCE: dict[str, Any] = {
     "instrumentation_scope": InstrumentationScope("weavegen.monitoring.spans", __version__),
 }
 """What all spans have in common."""
+PROVIDERS = {SIMULATED_MODEL: "weavegen.simulation", "weavegen-nano": "weavegen.nano"}
+"""Providers of models that come with weavegen. vLLM provides the others."""
 MODEL = ("gen_ai.provider.name", "gen_ai.request.model")
 """Attributes of a tick that are repeated on its requests to a model, unless it is known which model was asked."""
 IDS = ("traceId", "spanId", "parentSpanId")
@@ -71,7 +73,7 @@ def finished(
     if not ticks:
         return [], 0, cursor
     keys = {f"{name}s": [getattr(row, name) for row in ticks] for name in ("trace_id", "number", "run")}
-    rows = records(sql.run(conn, "monitoring/spans/steps", simulated=SIMULATED_MODEL, **keys))
+    rows = records(sql.run(conn, "monitoring/spans/steps", **keys))
     steps: defaultdict[tuple[int, int], list[Any]] = defaultdict(list)
     for step in rows:
         steps[step.trace_id, step.tick].append(step)
@@ -146,5 +148,8 @@ def nanoseconds(at: datetime.datetime) -> int:
 
 
 def known(row: Any) -> dict[str, Any]:
-    """The attributes of a row, as far as they are known: columns whose names have a dot."""
-    return {name: value for name, value in vars(row).items() if "." in name and value is not None}
+    """The attributes of a row, as far as they are known: columns whose names have a dot, and the model's provider."""
+    attributes = {name: value for name, value in vars(row).items() if "." in name and value is not None}
+    if (model := attributes.get("gen_ai.request.model")) is not None:
+        attributes["gen_ai.provider.name"] = PROVIDERS.get(model, "vllm")
+    return attributes

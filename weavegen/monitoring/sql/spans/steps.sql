@@ -4,10 +4,6 @@
 select s.id, s.trace_id, s.tick, s.kind, s.status, s.failure_kind, s.failure, s.ready_at, s.claimed_at, s.finished_at,
   s.model_seconds, concat_ws(' ', case when s.kind = 'execute' then 'execute_tool' else s.kind end, w.what) as name,
   o.operation as "gen_ai.operation.name", p.model as "gen_ai.request.model",
-  case
-    when p.model = :simulated then 'weavegen.simulation' when p.model = 'weavegen-nano' then 'weavegen.nano'
-    when p.model is not null then 'vllm'
-  end as "gen_ai.provider.name",
   case when o.operation = 'execute_tool' then w.what end as "gen_ai.tool.name",
   case when o.operation = 'text_completion' then p.tokens end as "gen_ai.usage.input_tokens",
   case when o.operation = 'text_completion' then (

@@ -12,10 +12,7 @@ with next as materialized (
 select k.id, k.trace_id, k.number, k.run, k.finished_at, s.began, greatest(k.finished_at, s.ended) as ended,
   'invoke_agent ' || j.agent as name, 'invoke_agent' as "gen_ai.operation.name",
   k.trace_id::text as "gen_ai.conversation.id", j.agent as "gen_ai.agent.name",
-  case
-    when j.model = :simulated then 'weavegen.simulation' when j.model = 'weavegen-nano' then 'weavegen.nano'
-    when j.model is not null then 'vllm'
-  end as "gen_ai.provider.name", j.model as "gen_ai.request.model",
+  j.model as "gen_ai.request.model",
   s.input_tokens as "gen_ai.usage.input_tokens", s.output_tokens as "gen_ai.usage.output_tokens",
   coalesce(j.model = :simulated, false) as "weavegen.simulated", k.job_id as "weavegen.job",
   j.name as "weavegen.job.name", k.trace_id as "weavegen.trace", k.number as "weavegen.tick",
