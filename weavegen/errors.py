@@ -31,6 +31,10 @@ class EnvironmentFailure(RolloutError):
     kind = "environment"
 
 
+class ImageFailure(EnvironmentFailure):
+    """The image of a task can't be made, so that no environment of a trace can start."""
+
+
 class NotFound(ModelError):
     """A server has nothing at an address: it lacks a feature, or the address is wrong."""
 

@@ -14,7 +14,7 @@ from tests.harbor.world import BASE, FILES, TOML, World, write_task
 from tests.support.waiting import until
 from weavegen import folders
 from weavegen.config import Config, load
-from weavegen.errors import EnvironmentFailure, Unserved, UsageError
+from weavegen.errors import ImageFailure, Unserved, UsageError
 from weavegen.harbor import folder
 from weavegen.harbor.verifier import image_of, task_files
 from weavegen.kernel.harbor import HarborTask
@@ -77,7 +77,7 @@ def test_a_full_disk_is_no_failure_of_a_task(world: World, tmp_path: Path, monke
 def test_what_a_killed_build_leaves_is_removed(world: World, tmp_path: Path) -> None:
     """Its container has all that its instructions wrote: gigabytes, where packages were being installed."""
     task, files = prepared(world, tmp_path / "endless", SLOW.replace("10", "11"))  # no layer of it is in the cache
-    with pytest.raises(EnvironmentFailure, match="longer than 5 seconds"):
+    with pytest.raises(ImageFailure, match="longer than 5 seconds"):
         image_of(world.config, msgspec.structs.replace(task, build_seconds=5), files)
     place = images.store(world.config)
     assert images.stored(place / "storage", "containers")
@@ -124,7 +124,7 @@ def test_command_lines_hold_no_secrets(world: World, tmp_path: Path, monkeypatch
 
 
 def test_short_names_are_those_of_docker(world: World, tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentFailure) as raised:
+    with pytest.raises(ImageFailure) as raised:
         image_of(world.config, *prepared(world, tmp_path / "short", "FROM no-such-weavegen-image:0\n"))
     assert "registry-1.docker.io" in str(raised.value)
 

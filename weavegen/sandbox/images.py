@@ -23,7 +23,7 @@ from typing import Any
 
 from weavegen import folders
 from weavegen.config import Config
-from weavegen.errors import EnvironmentFailure, Unserved, UsageError
+from weavegen.errors import ImageFailure, Unserved, UsageError
 from weavegen.sandbox import userns
 from weavegen.sandbox.bubblewrap import IMAGE_PATH
 from weavegen.sandbox.children import spawn
@@ -164,7 +164,7 @@ def image(
 
     `recipe`: the folder with its Dockerfile. `existing`: the name of an image instead. `in_use`: given by workers,
     for which this raises Unserved instead of waiting for other builds, and removes images that are not in use if the
-    disk is nearly full. Raises EnvironmentFailure with the reason if the image can't be made.
+    disk is nearly full. Raises ImageFailure with the reason if the image can't be made.
     """
     patience = WAIT_SECONDS if in_use is None else 0
     record = config.home / "images" / "made" / digest
@@ -190,7 +190,7 @@ def image(
             if in_use is not None:
                 make_room(config, in_use, full=True)
             raise Unserved(f"on {config.host}: {error}", seconds=RETRY_SECONDS) from None
-        raise EnvironmentFailure(f"image: {error}") from None
+        raise ImageFailure(f"image: {error}") from None
     return Image(**json.loads((record / "image.json").read_text()))
 
 
