@@ -2,7 +2,9 @@
 
 import ast
 import json
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -77,6 +79,22 @@ def test_a_trajectory_is_what_was_read_and_sampled_token_for_token(
         replies = [one["content"] for one in row["messages"] if one["role"] == "assistant"]
         assert written == "".join(f"{reply}<|im_end|>" for reply in replies)
         assert row["score"] == float(row["success"])
+
+
+def test_only_conversations_about_the_same_task_are_in_a_group(installation: Installation, tmp_path: Path) -> None:
+    """Tasks that begin with the same words have one name, and so has a file whatever its parameters are."""
+    shared = "You are a helpful assistant. Write a list of the things that I name: "
+    given: list[dict[str, Any]] = [{"task": shared + "fruits", "n": 2}, {"task": shared + "colours", "n": 2}]
+    given += [{"bootstrap": str(TICTACTOE), "params": {"opponent": one}, "n": 2} for one in ("basic", "random")]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in given))
+    installation.json("run", "--agent", "react", "--from", tmp_path / "rows.jsonl", "--seed", "4")
+    [[job]] = installation.sql("select max(id) from jobs")
+    out = tmp_path / "out"
+    installation.json("export", "--format", "trajectories", "--out", out, "--where", f"job_id = {job}")
+    [file] = out.rglob("*.parquet")
+    table = pq.read_table(file, columns=["group", "bootstrap"])
+    assert len(set(table["bootstrap"].to_pylist())) == 2
+    assert sorted(Counter(table["group"].to_pylist()).values()) == [2, 2, 2, 2]
 
 
 def test_the_same_seed_gives_the_same_conversation(installation: Installation) -> None:

@@ -118,12 +118,13 @@ def message_rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Ro
 
 
 def trajectory_rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
+    group = sql.run(source.conn, "exports/trajectory-group", trace=trace).scalar_one_or_none()
     for row, conversation in conversation_rows(source, trace):
         if (messages := parts_of(conversation)) is None:
             source.left_out[NOT_RECORDED] += 1
         else:
             tokens = Tokens.of(itertools.chain.from_iterable(messages))
-            yield row | vars(tokens) | {"group": f"{row['job']}: {row['bootstrap']}"}
+            yield row | vars(tokens) | {"group": group}
 
 
 MESSAGES = RowFormat(rows=message_rows, **declared("messages"))
