@@ -10,11 +10,25 @@ from hypothesis import strategies as st
 from tests.support.rendering import render_trace
 from tests.support.world import Trace, World
 from weavegen.agents.program import Tick
+from weavegen.engine.execution import lost
 from weavegen.errors import JournalMismatch, ModelError
 from weavegen.kernel import replay
 from weavegen.kernel.replay import Advance, Cursor, Entry, Program, Start, draw_label
 from weavegen.kernel.settings import Settings
-from weavegen.kernel.steps import Append, Effect, Ended, Execute, Executed, Note, Retrieve, Sample, Score, Step
+from weavegen.kernel.steps import (
+    Append,
+    Effect,
+    Ended,
+    Execute,
+    Executed,
+    Note,
+    Retrieve,
+    RunSubagent,
+    Sample,
+    Score,
+    Step,
+    SubagentDone,
+)
 from weavegen.trace.blocks import SUCCESSORS, BlockType
 from weavegen.trace.render import parse_trace
 
@@ -234,3 +248,24 @@ def test_a_broken_tree_of_subagents_ends_the_trace_with_the_reason() -> None:
     assert trace.ended.ended is not None
     assert trace.ended.ended.failed == "environment"
     assert "'main'" in (trace.ended.ended.reason or "")
+
+
+def test_an_action_whose_process_dies_after_its_subagent_returned_is_tried_again() -> None:
+    class Deadly(World):
+        def answer(self, step: Step, journal: list[Entry]) -> Any:
+            answer = super().answer(step, journal)
+            if isinstance(step, RunSubagent):
+                return SubagentDone(index=9, last_type=BlockType.OUTCOME)
+            return lost("the environment process died") if isinstance(step, Execute) and step.op == "resume" else answer
+
+    trace = Trace(Deadly(1, kindness=1.0, calls=1.0)).run()
+    assert trace.ended is not None
+    assert trace.ended.ended is not None
+    assert trace.ended.ended.failed is None
+    returns = [index for index, block in enumerate(trace.blocks) if block.type is BlockType.RETURN]
+    assert len(returns) == 3, "as many as an action has attempts"
+    for index in returns:
+        assert trace.blocks[index].body == "main.1's result was lost: its caller's process died."
+        assert trace.blocks[index].ran is False
+        assert trace.blocks[index + 1].type is BlockType.ERROR
+    assert trace.blocks[returns[0] + 2].type is BlockType.DEBUG

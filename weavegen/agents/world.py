@@ -94,7 +94,9 @@ class Execution:
             body = tables.delegated_results(executed.delegates, results)
         ordinal = t.cursor.ordinal
         resumed: Executed = yield t.execute("resume", source=source)
-        if name is not None:
+        if name is not None and resumed.error is not None and not resumed.subagents:
+            body = f"{name}'s result was lost: its caller's process died."
+        elif name is not None:
             body = tables.subagent_result(state_of(resumed, name))
         t.append(with_result(Append(type=BlockType.RETURN, body=body), resumed, ordinal))
         return resumed
