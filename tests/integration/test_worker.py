@@ -1,7 +1,10 @@
 """A step whose result the database refuses; steps and batches whose lease expires while their worker is alive; what the
 sweeper sends; conversations over a chat API."""
 
+import os
 import re
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -23,6 +26,7 @@ from weavegen.kernel.steps import Execute, Executed, Prompt
 from weavegen.kernel.template import PLAIN
 from weavegen.pool.conversation import Piece
 from weavegen.pool.tokens import Sampled, Text, Tokens
+from weavegen.sandbox.bubblewrap import require_bubblewrap
 from weavegen.sandbox.environment import Environment
 from weavegen.store import environments, steps, workers
 from weavegen.store.steps import Claimed
@@ -143,6 +147,32 @@ def test_a_worker_that_lost_its_step_opens_no_environment(
     assert "another worker holds the step" in worker.run(message.step_id).detail
     assert scalar(db, "select count(*) from environments") == 0
     assert scalar(db, "select status || worker from steps where id = :id", id=message.step_id) == "runningother:1"
+
+
+@pytest.mark.parametrize("able", [False, True], ids=["no box can be made", "only this one"])
+def test_a_host_that_can_make_no_box_fails_no_trace(
+    db: Database, config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, able: bool
+) -> None:
+    for used in (module, execution):
+        monkeypatch.setattr(used, "database", lambda: db)
+        monkeypatch.setattr(used, "single", lambda: db.with_autocommit(True))
+    require_bubblewrap()
+    bwrap, real = tmp_path / "bwrap", shutil.which("bwrap")
+    told = "echo 'bwrap: Creating new namespace failed: No space left on device' >&2; exit 1"
+    bwrap.write_text(
+        f'#!/bin/sh\ncase "$*" in *--info-fd*) {told};; esac\n' + (f'exec {real} "$@"\n' if able else told)
+    )
+    bwrap.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    enqueue(db)
+    with db.begin() as conn:
+        conn.execute(Statement("update jobs set model = 'any', asked_model = 'any'"))
+    worker = Worker(config, lambda *_: None, {Execute: execution.execute})
+    [message] = worker.engine.start_queued()
+    outcome = worker.run(message.step_id)
+    assert "No space left on device" in outcome.detail
+    assert outcome.status == ("failed" if able else "again")
+    assert scalar(db, "select claims from steps") == int(able), "Does it count as an attempt?"
 
 
 class Blocks(Context):

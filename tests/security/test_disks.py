@@ -1,6 +1,7 @@
-"""Full and read-only disks, and a lack of open files: one line and exit code 2."""
+"""Full and read-only disks, and a lack of open files: one line and exit code 2, and no trace fails."""
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -11,8 +12,17 @@ from pathlib import Path
 import pytest
 
 from tests.support import command
+from tests.support.worker import enqueue, scalar
 from weavegen import config as configuration
+from weavegen.config import Config
+from weavegen.database import Database, Statement
+from weavegen.engine import execution
+from weavegen.engine import worker as module
+from weavegen.engine.worker import Worker
+from weavegen.kernel.steps import Execute
 from weavegen.services import postgres, schema
+from weavegen.services.faults import worker_faults
+from weavegen.store import workers
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +102,41 @@ def test_no_free_descriptor_is_one_line(small_disk: Path, arguments: tuple[str, 
 def test_output_that_can_not_be_written_is_one_line(small_disk: Path, arguments: tuple[str, ...]) -> None:
     done = weavegen(small_disk, *arguments, before="exec > /dev/full; ")
     one_line_and_2(done)
+
+
+@pytest.mark.parametrize("disk", ["full", "read-only"])
+def test_a_host_whose_disk_takes_nothing_fails_no_trace(
+    db: Database, config: Config, monkeypatch: pytest.MonkeyPatch, disk: str
+) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can mount")
+    for used in (module, execution):
+        monkeypatch.setattr(used, "database", lambda: db)
+        monkeypatch.setattr(used, "single", lambda: db.with_autocommit(True))
+    enqueue(db)
+    with db.begin() as conn:
+        conn.execute(Statement("update jobs set model = 'any', asked_model = 'any'"))
+        workers.report(conn, "here:1", "execute@here", ["execute"], {})
+    with tempfile.TemporaryDirectory(prefix="weavegen-disk-", dir="/run") as folder:
+        size = "size=1m,nr_inodes=20" if disk == "full" else "size=1m"
+        subprocess.run(["mount", "-t", "tmpfs", "-o", size, "disk", folder], check=True)
+        try:
+            small = dataclasses.replace(config, home=Path(folder), host="here")
+            small.runtime.mkdir(parents=True, exist_ok=True)
+            if disk == "full":
+                with contextlib.suppress(OSError):
+                    for number in range(20):
+                        Path(folder, f"filler{number}").touch()
+            else:
+                subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+            worker = Worker(small, lambda *_: None, {Execute: execution.execute})
+            [message] = worker.engine.start_queued()
+            outcome = worker.run(message.step_id)
+        finally:
+            subprocess.run(["umount", "-l", folder], check=True)
+    assert (outcome.status, scalar(db, "select status from traces")) == ("again", "running")
+    assert scalar(db, "select claims from steps") == 0, "Does it count as an attempt?"
+    with db.begin() as conn:
+        [fault] = worker_faults(conn)
+    assert fault.what.startswith("steps can't be done on here: ")
+    assert ("No space left on device" if disk == "full" else "Read-only file system") in fault.what

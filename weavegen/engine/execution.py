@@ -27,11 +27,12 @@ from weavegen.kernel.steps import Execute, Executed, Failure
 from weavegen.pool.client import ModelClient
 from weavegen.pool.tokens import Sampled
 from weavegen.sandbox import packages, starting_files
+from weavegen.sandbox.bubblewrap import require_bubblewrap
 from weavegen.sandbox.client_session import BlockBrief, CompleteRequest, ToolRequest
 from weavegen.sandbox.environment import Environment, last_kill_reason, remove
 from weavegen.sandbox.grading import Grader, asked, protected, show_again
 from weavegen.sandbox.image_root import Root
-from weavegen.sandbox.providers import Limits
+from weavegen.sandbox.providers import Limits, provider
 from weavegen.sandbox.stopping import members, resume
 from weavegen.store import candidates, environments, jobs, messages, steps, traces
 from weavegen.store.session import database, single
@@ -280,20 +281,26 @@ class Execution:
         folder = self.packages()
         # An unrecorded live process is removed too: the worker that started it was killed, perhaps during a rebuild.
         remove(config, trace_id)
-        environment = Environment.start(
-            config,
-            trace_id,
-            seed=spec.seed,
-            params=spec.params,
-            budget=spec.settings.time_budget,
-            model_name=self.worker.pools.model_name(self.claim, spec.model),
-            network=spec.network,
-            packages=folder,
-            files=self.files(),
-            limits=None if self.spec.harbor is None else self.limits,
-            root=self.root(),
-            mcp_servers=self.mcp_servers(),
-        )
+        try:
+            environment = Environment.start(
+                config,
+                trace_id,
+                seed=spec.seed,
+                params=spec.params,
+                budget=spec.settings.time_budget,
+                model_name=self.worker.pools.model_name(self.claim, spec.model),
+                network=spec.network,
+                packages=folder,
+                files=self.files(),
+                limits=None if self.spec.harbor is None else self.limits,
+                root=self.root(),
+                mcp_servers=self.mcp_servers(),
+            )
+        except (EnvironmentFailure, UsageError) as error:
+            self.require_boxes()
+            if past and type(error) is EnvironmentFailure:  # the trace is able to start: this host may be overloaded
+                raise TransientError(str(error)) from None
+            raise
         self.rebuild(environment, past, cause)
         with single().connect() as conn:
             self.record(conn, environment.handle.pid)
@@ -302,6 +309,14 @@ class Execution:
             if config.sandbox == "none":
                 traces.event(conn, trace_id, "not isolated", "its code runs as the user who started the worker")
         return environment
+
+    def require_boxes(self) -> None:
+        """Raise Unserved if this host can't make any box now: then it is no fault of the trace that it has none."""
+        require_bubblewrap.cache_clear()
+        try:
+            provider(self.worker.config.sandbox).require()
+        except UsageError as error:
+            raise Unserved(f"on {self.worker.config.host}: {error}") from None
 
     def packages(self) -> Path | None:
         """The folder with the job's packages. Raises Unserved, so that the step waits, if they can't be installed."""

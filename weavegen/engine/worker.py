@@ -4,6 +4,7 @@ follows.
 No transaction is open while the work is done. `Worker` knows Celery only as `dispatch`, which the tasks pass in.
 """
 
+import errno
 import logging
 import os
 import random
@@ -31,6 +32,11 @@ from weavegen.store.states import StepStatus
 from weavegen.store.steps import Claimed, Message
 
 log = logging.getLogger(__name__)
+
+OF_THE_HOST = frozenset({
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM,
+})  # fmt: skip
+"""Numbers of errors of a host that lacks disk, memory, processes or open files. They are no fault of a step."""
 
 
 @dataclass
@@ -102,6 +108,8 @@ class Worker:
         except (psycopg.OperationalError, psycopg.InterfaceError):
             raise  # the database is down: the lease expires and the sweeper sends the step again
         except Exception as error:
+            if isinstance(error, OSError) and error.errno in OF_THE_HOST:
+                return self._give_back(claim, Unserved(f"on {self.config.host}: {error}"))
             log.exception("step %d: unexpected error", claim.id)
             return self._fail(claim, "bug", f"{type(error).__name__}: {error}")
         values = {"model_seconds": done.model_seconds, "environment_seconds": done.environment_seconds}

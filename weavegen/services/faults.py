@@ -62,13 +62,16 @@ def service_faults(config: Config) -> list[Fault]:
 
 
 def worker_faults(conn: Connection) -> list[Fault]:
-    """Workers that have fallen silent; or the fact that no worker runs while traces are open."""
+    """Workers that have fallen silent, or whose host can't do a step; or that no worker runs while traces are open."""
     rows = workers.rows(conn)
     silent = [row for row in rows if row.silent]
     found = []
     for row in silent:
         what = f"the worker {row.node} ({row.process}) has been silent for {duration(row.age)}"
         found.append(Fault(kind="worker", what=what, advice="check its host, and restart it there"))
+    for why in sql.run(conn, "store/failing_hosts").scalars():
+        advice = "mend that host or stop its workers; the steps wait, or go to other hosts"
+        found.append(Fault(kind="worker", what=f"steps can't be done {why}", advice=advice))
     if len(silent) == len(rows) and (count := sql.run(conn, "store/count_open_traces").scalar_one()):
         what = f"no worker runs, and {count:,} {'trace is' if count == 1 else 'traces are'} open"
         found.append(Fault(kind="worker", what=what, advice="start workers with `weavegen up`, or see docs/deploy.md"))
