@@ -96,6 +96,15 @@ def test_a_call_in_a_thought_is_no_call() -> None:
     assert with_calls(said) == plain(said)
 
 
+def test_the_tags_of_thoughts_in_arguments_are_text() -> None:
+    code = "re.sub(r'<think>.*?</think>', '', s).split('</think>')"
+    call = json.dumps({"name": "python", "arguments": {"code": code}})
+    text = f"I could write <tool_call>.</think>\nI write:\n<tool_call>{call}</tool_call>"
+    [_, asks, _] = with_calls([USER, (BlockType.ASSISTANT, text), (BlockType.TOOL, ANSWER)])
+    assert json.loads(asks["tool_calls"][0]["function"]["arguments"]) == {"code": code}
+    assert asks["content"] == "<think>I could write <tool_call>.</think>\nI write:"
+
+
 def test_an_answer_of_the_api_becomes_text_that_the_agent_reads() -> None:
     text = text_of("I look.", "First the files.", [("terminal", '{"command": "ls"}'), ("python", "{broken")])
     assert text.startswith("<think>First the files.</think>\nI look.\n<tool_call>")

@@ -11,7 +11,7 @@ from weavegen.agents.react import Task
 from weavegen.box import calls
 from weavegen.kernel.context import opening, spoken, stops
 from weavegen.kernel.steps import Prompt
-from weavegen.kernel.template import THOUGHT, Template
+from weavegen.kernel.template import Template, split_thoughts
 from weavegen.pool.tokens import locate_message_end
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import clean
@@ -29,9 +29,24 @@ def test_thoughts_that_the_template_begins_are_no_answer() -> None:
     """The templates of DeepSeek-R1 and others end in `<think>`, so that only its end is in the text."""
     text = f"I could call {GOOD}, but no.</think>\nDone."
     assert calls_in(text, BOX_TOOLS) == []
-    assert THOUGHT.sub("", text).strip() == "Done."
-    assert THOUGHT.sub("", f"<think>One.</think>{GOOD}<think>Two.</think> After.") == f"{GOOD} After."
-    assert THOUGHT.sub("", "No thoughts.") == "No thoughts."
+    assert split_thoughts(text) == ("\nDone.", [f"I could call {GOOD}, but no."])
+    assert split_thoughts(f"<think>One.</think>{GOOD}<think>Two.</think> After.") == (
+        f"{GOOD} After.",
+        ["One.", "Two."],
+    )
+    assert split_thoughts("No thoughts.") == ("No thoughts.", [])
+    for begun in ("The tag is <tool_call>.", "```python\nx = 1\n", "```python\ns.split('</think>')\n```"):
+        fence = "```python\nx = 2\n```"
+        assert split_thoughts(f"{begun}\n</think>\n{GOOD}\n{fence}") == (f"\n{GOOD}\n{fence}", [f"{begun}\n"])
+
+
+@pytest.mark.parametrize("code", ["re.sub(r'<think>.*?</think>', '', s)", "s.split('</think>')[-1]", "'<think>' in s"])
+@pytest.mark.parametrize("before", ["", "I write it.\n", "<think>It is short.</think>\n", "It is short.</think>\n"])
+def test_the_tags_of_thoughts_in_arguments_are_text(before: str, code: str) -> None:
+    call = json.dumps({"name": "python", "arguments": {"code": code}})
+    assert calls_in(f"{before}<tool_call>{call}</tool_call>", BOX_TOOLS) == [Call("python", {"code": code})]
+    [cut] = calls_in(f"{before}<tool_call>{call}", BOX_TOOLS)
+    assert "not closed" in str(cut.error)
 
 
 def test_a_line_break_inside_a_json_string_is_accepted() -> None:

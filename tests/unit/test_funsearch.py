@@ -57,6 +57,12 @@ def evaluated_programs(talk: Talk) -> list[ProgramEvaluated]:
     return [effect for effect in talk.effects if isinstance(effect, ProgramEvaluated)]
 
 
+def test_the_tags_of_thoughts_in_code_are_text() -> None:
+    source = "def f():\n    return s.split('</think>')[-1].replace('<think>', '')\n"
+    assert program_in(f"Not this:\n```\nx\n```\n</think>\n```python\n{source}```", "f") == source
+    assert program_in(f"```python\n{source}```", "f") == source
+
+
 def test_the_best_of_all_generations_is_returned() -> None:
     replies = [block(f"def f():\n    return {number % 7}") for number in (3, 1, 6, 2, 0, 5, 4, 2, 1, 1)]
     talk = Talk("funsearch", {**GIVEN, "generations": 3, "candidates": 2, "islands": 2}, world(*replies))

@@ -15,7 +15,7 @@ from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel import prompts
 from weavegen.kernel.settings import check_json
 from weavegen.kernel.steps import Append, Candidate, Delegate, Delegated, Ended, Executed, Prompt, Sample
-from weavegen.kernel.template import THOUGHT
+from weavegen.kernel.template import split_thoughts
 from weavegen.trace.blocks import BlockType
 
 TOOL_CALL = re.compile(r"<tool_call>(.*?)(</tool_call>|\Z)", re.DOTALL)
@@ -58,7 +58,7 @@ class Reply:
     @property
     def answer(self) -> str:
         """The text without its <think> parts."""
-        return THOUGHT.sub("", self.candidate.text).strip()
+        return split_thoughts(self.candidate.text)[0].strip()
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ def tools_text(tools: Sequence[Tool]) -> str:
 
 def calls_in(text: str, tools: Sequence[Tool]) -> list[Call]:
     """The tool calls of a reply, in order, without those inside <think>."""
-    by_name = {tool.name: tool for tool in tools}
-    return [_call(match[1], bool(match[2]), by_name) for match in TOOL_CALL.finditer(THOUGHT.sub("", text))]
+    by_name, said = {tool.name: tool for tool in tools}, split_thoughts(text)[0]
+    return [_call(match[1], bool(match[2]), by_name) for match in TOOL_CALL.finditer(said)]
 
 
 def _call(text: str, closed: bool, tools: dict[str, Tool]) -> Call:

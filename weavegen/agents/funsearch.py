@@ -25,7 +25,7 @@ from weavegen.errors import RolloutError
 from weavegen.kernel import prompts
 from weavegen.kernel.replay import Program as AgentProgram
 from weavegen.kernel.steps import Candidate, Ended, Executed, Note, ProgramEvaluated
-from weavegen.kernel.template import THOUGHT
+from weavegen.kernel.template import split_thoughts
 from weavegen.trace.blocks import BlockType
 
 MAX_PREPARATION_TICKS = 12
@@ -370,7 +370,7 @@ def outcome(verdicts: Sequence[Verdict], first: int, chosen: int, best: Program)
 
 def code_blocks(text: str) -> list[str]:
     """The fenced code blocks of a message, without those inside <think>."""
-    return [code.strip() + "\n" for code in CODE_BLOCK.findall(THOUGHT.sub("", text)) if code.strip()]
+    return [code.strip() + "\n" for code in CODE_BLOCK.findall(split_thoughts(text)[0]) if code.strip()]
 
 
 def program_in(text: str, name: str) -> str:

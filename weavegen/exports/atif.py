@@ -18,7 +18,7 @@ from weavegen import sql
 from weavegen.agents.dialogue import TOOL_CALL
 from weavegen.exports.format import Source, file_per_trace
 from weavegen.exports.text import blocks
-from weavegen.kernel.template import THOUGHT
+from weavegen.kernel.template import split_thoughts
 from weavegen.pool.chat_messages import RESPONSE
 from weavegen.trace.blocks import CALLBACK, BlockType, Label
 from weavegen.trace.render import render_label
@@ -142,8 +142,7 @@ def message(text: str, name: str) -> Object:
 
     A call that is not a JSON object with a name is a call of the function `tool_call` with this text.
     """
-    thoughts = [match[0].removeprefix("<think>").removesuffix("</think>").strip() for match in THOUGHT.finditer(text)]
-    rest = THOUGHT.sub("", text)
+    rest, thoughts = split_thoughts(text)
     calls = []
     for number, match in enumerate(TOOL_CALL.finditer(rest)):
         try:
@@ -151,7 +150,7 @@ def message(text: str, name: str) -> Object:
         except (msgspec.DecodeError, RecursionError):
             call = Call("tool_call", {"text": match[1]})
         calls.append({"tool_call_id": f"{name}-{number}", "function_name": call.name, "arguments": call.arguments})
-    said = {"reasoning_content": "\n".join(thoughts) or None, "tool_calls": calls or None}
+    said = {"reasoning_content": "\n".join(map(str.strip, thoughts)) or None, "tool_calls": calls or None}
     return {"message": TOOL_CALL.sub("", rest).strip()} | known(said)
 
 

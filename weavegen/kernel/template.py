@@ -84,11 +84,16 @@ PLAIN = Template(bos=True)
 """For a model without a chat template: blocks stand as they are, messages as in ChatML."""
 NAMED = {"none": PLAIN}
 """Templates that have a name."""
-THOUGHT = re.compile(r"(?:<think>|\A(?=(?:(?!<think>).)*?</think>)).*?(?:</think>|\Z)", re.DOTALL)
-"""What a model thinks before it answers. The template may have opened it: then only its end is in the text."""
 
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
 """How special tokens are written: `<|im_end|>`, `</s>`, `[/INST]`."""
+_PARTS = re.compile(
+    r"<tool_call>\s*\{(?:(?!<tool_call>).)*?(?:</tool_call>|\Z)"
+    r"|^```[^\n`]*\n(?:(?!^```\w).)*?^```(?!\w)"
+    r"|<think>(?P<thought>.*?)(?:</think>|\Z)|(?P<end></think>)",
+    re.DOTALL | re.MULTILINE,
+)
+"""Tool calls and code blocks, whose text may hold the tags of thoughts, and thoughts."""
 _SYSTEM, _USER, _REPLY, _AGAIN = "system: aaaa", "user: bbbb", "assistant: cccc", "user: dddd"
 """Contents of the messages that a template is run over."""
 
@@ -96,6 +101,22 @@ _SYSTEM, _USER, _REPLY, _AGAIN = "system: aaaa", "user: bbbb", "assistant: cccc"
 def without_bos(text: str) -> str:
     """The text without the BOS token that begins it."""
     return text.removeprefix(next((token for token in BOS if text.startswith(token)), ""))
+
+
+def split_thoughts(text: str) -> tuple[str, list[str]]:
+    """What a message says, and its thoughts, which stand in `<think>`. Tags in tool calls and code blocks are text.
+
+    The template may have opened the first thought: then only its end is in the text.
+    """
+    said, thoughts, at = "", [], 0
+    for part in _PARTS.finditer(text):
+        if part["thought"] is not None:
+            said, at = said + text[at : part.start()], part.end()
+            thoughts.append(part["thought"])
+        elif part["end"] and not thoughts:
+            said, at = "", part.end()
+            thoughts.append(text[: part.start()])
+    return said + text[at:], thoughts
 
 
 def derive(render: Render) -> Template:

@@ -9,7 +9,7 @@ import msgspec
 
 from weavegen.errors import ModelError, NotFound, TransientError, Unfit
 from weavegen.kernel.steps import YesNo
-from weavegen.kernel.template import THOUGHT
+from weavegen.kernel.template import split_thoughts
 from weavegen.pool import chat_messages, metering, yes_no
 from weavegen.pool.chat_messages import Said
 from weavegen.pool.http import Http
@@ -156,7 +156,7 @@ class ChatClient:
                 logger.warning("%s gives no logprobs: questions are asked %d times", self.base_url, SAMPLES)
                 self._refused.add("logprobs")
         replies = self.sample(model, said, n=SAMPLES, max_tokens=max_tokens, seed=seed).continuations
-        sides = [yes_no.side(THOUGHT.sub("", reply.text)) for reply in replies]
+        sides = [yes_no.side(split_thoughts(reply.text)[0]) for reply in replies]
         half = 0.5 if any(side is not None for side in sides) else 0.0
         yes, no = ((sides.count(side) + half) / (len(sides) + 1) for side in (True, False))
         return YesNo(yes=yes, no=no)

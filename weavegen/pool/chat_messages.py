@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weavegen.kernel.context import role
-from weavegen.kernel.template import THOUGHT
+from weavegen.kernel.template import split_thoughts
 from weavegen.trace.blocks import BlockType
 
 TOOLS = re.compile(r"<tools>\n(.*?)\n</tools>", re.DOTALL)
@@ -43,10 +43,12 @@ def messages_of(said: Sequence[Said], *, native: bool) -> list[Message]:
     messages: list[Message] = []
     pairs = iter(zip(said, [*said[1:], (BlockType.USER, "")], strict=False))
     for (type, text), (next_type, next_text) in pairs:
-        calls = _calls(text, len(messages)) if native and type is BlockType.ASSISTANT else []
+        rest, thoughts = split_thoughts(text) if type is BlockType.ASSISTANT else (text, [])
+        calls = _calls(rest, len(messages)) if native and type is BlockType.ASSISTANT else []
         answers = RESPONSE.findall(next_text) if next_type is BlockType.TOOL else []
         if calls and len(answers) == len(calls):  # the API would refuse calls without answers
-            messages.append({"role": role(type), "content": without_calls(text), "tool_calls": calls})
+            content = text_of(CALL.sub("", rest).strip(), "\n".join(thoughts), [])
+            messages.append({"role": role(type), "content": content, "tool_calls": calls})
             for call, answer in zip(calls, answers, strict=True):
                 messages.append({"role": "tool", "tool_call_id": call["id"], "content": answer})
             next(pairs)  # the answers
@@ -57,15 +59,10 @@ def messages_of(said: Sequence[Said], *, native: bool) -> list[Message]:
     return messages
 
 
-def without_calls(text: str) -> str:
-    """What a message says besides its calls."""
-    return CALL.sub("", text).strip()
-
-
 def _calls(text: str, number: int) -> list[Message]:
-    """The calls of a message in the API's form; empty if one of them is invalid."""
+    """The calls of a message, which is without thoughts, in the API's form; empty if one of them is invalid."""
     calls = []
-    for position, written in enumerate(CALL.findall(THOUGHT.sub("", text))):
+    for position, written in enumerate(CALL.findall(text)):
         try:
             call = json.loads(written, strict=False)
         except (ValueError, RecursionError):

@@ -14,7 +14,7 @@ from weavegen.agents.toolsmith.state import Found, Request, Stage, ToolPlan, ask
 from weavegen.kernel import prompts
 from weavegen.kernel.selection import UNSCORED, log_odds, mean_score
 from weavegen.kernel.steps import Candidate, Delegate, Delegated, Ended, Note, Prompt, Score, ToolSaved, YesNo
-from weavegen.kernel.template import THOUGHT
+from weavegen.kernel.template import split_thoughts
 from weavegen.trace.blocks import BlockType
 
 SIGNATURES = 6
@@ -113,7 +113,7 @@ def generality(answers: Sequence[YesNo]) -> float:
 
 def signature_in(text: str) -> Signature | None:
     """The signature in a message, with or without a code block. None: the message has no usable signature."""
-    text = THOUGHT.sub("", text)
+    text, _ = split_thoughts(text)
     _, fence, rest = text.partition("```")
     source = rest.partition("\n")[2].partition("```")[0] if fence else text
     try:
