@@ -214,13 +214,17 @@ def test_making_the_image_is_no_time_of_the_agent(home: Installation, tmp_path: 
     assert home.sql("select ended_because from traces where job_id = :job", job=job) in ([("ticks",)], [("returned",)])
 
 
-def test_image_that_can_not_be_made(home: Installation, tmp_path: Path) -> None:
+@pytest.mark.parametrize("agent", ["nop", "react"])
+def test_image_that_can_not_be_made(home: Installation, tmp_path: Path, agent: str) -> None:
+    """The model of react calls tools, and reads nothing of the build."""
     place = write_task(tmp_path / "fails", {"environment/Dockerfile": f"FROM {BASE}\nRUN echo too bad; exit 3\n"})
-    done = home.cli("run", "--harbor", place, "--agent", "nop")
+    done = home.cli("run", "--harbor", place, "--agent", agent, "--seed", "1")
     assert done.returncode == 1
     [[kind, failure]] = home.sql("select failure_kind, failure from traces order by id desc limit 1")
     assert kind == "environment"
     assert "RUN echo too bad; exit 3" in failure
+    answered = "select count(*) from blocks where type = 'tool' and trace_id = (select max(id) from traces)"
+    assert home.sql(answered) == [(0,)]
 
 
 def test_time_limits_are_multiplied(home: Installation, tmp_path: Path) -> None:

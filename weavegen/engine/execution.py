@@ -18,7 +18,7 @@ from weavegen.channels.exchange import Exchange
 from weavegen.database import Connection
 from weavegen.engine import mcp_http
 from weavegen.engine.worker import Done, Worker
-from weavegen.errors import EnvironmentFailure, TransientError, Unserved, UsageError
+from weavegen.errors import EnvironmentFailure, ImageFailure, TransientError, Unserved, UsageError
 from weavegen.harbor.verifier import Verifier, evaluations_of, image_of, limits_of, root_of, task_files
 from weavegen.kernel.packages import Packages
 from weavegen.kernel.replay import encode
@@ -55,12 +55,14 @@ def execute(worker: Worker, claim: Claimed, step: Execute) -> Done:
     began = time.monotonic()
     try:
         executed = execution.run(step)
+    except ImageFailure:  # no other step could run, and another attempt would build the image again
+        raise
     except EnvironmentFailure as error:
         # Something outside may have killed the process. A block that kills its own process will do so again.
         try:
             executed = lost(str(error)) if execution.in_box(step) else execution.run(step)
         except EnvironmentFailure as error:
-            if step.op not in ("run", "resume", "call", "tool", "try"):
+            if step.op not in ("run", "resume", "call", "tool", "try") or isinstance(error, ImageFailure):
                 raise
             executed = Executed(not_tried=str(error)) if step.op == "try" else lost(str(error), "")
     seconds, model_seconds = time.monotonic() - began, execution.model_seconds
