@@ -823,14 +823,71 @@ class TestFilesOfWeaveAgent:
         assert asked[1].stop == []
 
     @pytest.mark.parametrize(
-        "call",
+        ("call", "says"),
         [
-            "n=0", "n=65", "stop=['']", "stop=['x'] * 17", "temperature=-1",
+            ("n=0", "n is 0: give 1 to 64"),
+            ("n=65", "n is 65: give 1 to 64"),
+            ("n_tokens=16384", "n_tokens is 16384: give 1 to 8,192"),
+            ("n_tokens=0", "n_tokens is 0: give 1 to 8,192"),
+            ("temperature=-1", "temperature is -1: give 0 to 100"),
+            ("temperature=float('nan')", "temperature is nan: give 0 to 100"),
+            ("text='x' * (2**20 + 1)", "len(text) is 1048577: give 0 to 1,048,576"),
+            ("stop=['x'] * 17", "the number of stop strings is 17: give 0 to 16"),
+            ("stop=''", "the length of a stop string is 0: give 1 to 1,000"),
+            ("stop=['x', 'x' * 1001]", "the length of a stop string is 1001: give 1 to 1,000"),
         ],
-    )  # fmt: skip
-    def test_a_request_beyond_the_bounds_ends_the_process(self, start: Start, call: str) -> None:
+    )
+    def test_arguments_beyond_the_bounds_are_refused_in_the_process(
+        self, environment: Environment, call: str, says: str
+    ) -> None:
+        before = value(environment, "return os.getpid()")
+        body = f"return generate_outputs_vllm('', **{{'text': 'Once', 'n_tokens': 7, **dict({call})}})"
+        error = act(environment, body).error
+        assert error is not None
+        assert (error.type, error.message) == ("ValueError", says)
+        assert value(environment, "return os.getpid()") == before
+
+    def test_the_model_continues_the_whole_of_a_long_text(self, environment: Environment) -> None:
+        asked: list[CompleteRequest] = []
+
+        def complete(request: CompleteRequest) -> list[str]:
+            asked.append(request)
+            return [""]
+
+        source = "def action_ask(self):\n    generate_outputs_vllm('', 'word ' * 40_000 + '\\x00\\udc00', 7)\n"
+        step = Execute(op="run", type=BlockType.ACTION, source=source + "self.add_action('Ask', action_ask)\n")
+        assert environment.execute(next(step_ids), step, complete=complete).error is None
+        assert asked[0].prompt == "word " * 40_000 + "\\x00\\udc00"
+
+    def test_a_request_of_the_wrong_form_ends_the_process(self, environment: Environment) -> None:
+        forged = "{'prompt': '', 'n': 65, 'max_tokens': 1, 'stop': [], 'temperature': 1.0}"
         with pytest.raises(EnvironmentFailure, match="invalid message"):
-            act(start(), f"generate_outputs_vllm('', 'Once', 7, **dict({call}))")
+            act(environment, f"import weave\nweave.request('complete', {forged})")
+
+    @pytest.mark.parametrize(
+        ("call", "wrong"),
+        [
+            ("''", "task"),
+            ("['Who?', ' ']", "task"),
+            ("'x' * 100_001", "task"),
+            ("'Who?', 'x' * 100_001", "context"),
+            ("'Who?', {'a': 1}", "context"),
+            ("'Who?', None", "context"),
+        ],
+    )
+    def test_a_task_that_no_agent_would_take_is_refused_in_the_process(
+        self, environment: Environment, call: str, wrong: str
+    ) -> None:
+        before = value(environment, "return os.getpid()")
+        error = act(environment, f"agent.research({call})").error
+        assert error is not None
+        message = f"The {wrong} must be text, and have 100,000 characters at most."
+        assert (error.type, error.message) == ("ValueError", message)
+        assert value(environment, "return os.getpid()") == before
+
+    def test_a_task_for_another_agent_may_hold_any_characters(self, environment: Environment) -> None:
+        [asked] = act(environment, "agent.research('Who\\x00?', '\\udc00' + 'x' * 50_000)").delegates
+        assert (asked.label, asked.task) == ("Who\\x00?", {"task": "Who\\x00?", "context": "\\udc00" + "x" * 50_000})
 
     def test_callbacks_add_blocks(self, environment: Environment) -> None:
         body = "self.add_error_block('one')\ntwo = {'type': 'error', 'message': 'two'}\n"

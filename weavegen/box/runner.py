@@ -21,6 +21,8 @@ MAX_VALUES_CHARS = 160_000
 """Characters in the values of all evaluations of an operation. Later values are shortened."""
 MAX_DELEGATED_TASKS = 16
 """Tasks that an action may delegate at once."""
+MAX_TASK_CHARS = 100_000
+"""Characters of a task that an action delegates, and of its context."""
 MAX_REPORTED = 64
 """Maximum number each of evaluations, subagents and titles in the result of an operation."""
 MAX_CLAIM_CHARS = 100_000
@@ -146,6 +148,12 @@ class Runner:
         """Let other agents do tasks in traces of their own. Returns a `steps.Delegated` for each task."""
         if not 0 < len(asked) <= MAX_DELEGATED_TASKS:
             raise ValueError(f"Ask for at least one task, and for {MAX_DELEGATED_TASKS} at once at most.")
+        for one in asked:
+            for name, text in one["task"].items():  # the worker ends a process that sends anything else
+                if not isinstance(text, str) or len(text) > MAX_TASK_CHARS or (name == "task" and not text.strip()):
+                    raise ValueError(f"The {name} must be text, and have {MAX_TASK_CHARS:,} characters at most.")
+                one["task"][name] = clean(text, MAX_TASK_CHARS)
+            one["label"] = clean(one["label"])
         return list(json.loads(self.wait({"delegates": asked})["source"]))
 
     def write(self, asked: dict[str, Any]) -> dict[str, Any]:

@@ -138,8 +138,14 @@ def generate_outputs_vllm(
 ) -> list[str]:
     """Return `n` texts of at most `n_tokens` tokens with which the job's model continues `text`.
 
-    A text ends before the first of the `stop` strings. `model_name` and `port` are not used.
+    A text ends before the first of the `stop` strings. `model_name` and `port` are not used. Raises ValueError where
+    the worker would refuse the request (sandbox/client_session.py) and end the process.
     """
-    ends = [stop] if isinstance(stop, str) else list(stop or ())
-    asked = {"prompt": str(text), "n": int(n), "max_tokens": int(n_tokens), "stop": ends}
-    return [str(found) for found in request("complete", plain({**asked, "temperature": float(temperature)}))]
+    text, ends = clean(str(text), 2**23), [clean(str(end)) for end in ([stop] if isinstance(stop, str) else stop or ())]
+    bounds = [("n", n, 1, 64), ("n_tokens", n_tokens, 1, 8_192), ("temperature", temperature, 0, 100)]
+    bounds += [("len(text)", len(text), 0, 2**20), ("the number of stop strings", len(ends), 0, 16)]
+    for name, given, least, most in [*bounds, *(("the length of a stop string", len(end), 1, 1_000) for end in ends)]:
+        if not least <= given <= most:
+            raise ValueError(f"{name} is {given}: give {least:,} to {most:,}")
+    asked = {"prompt": text, "n": int(n), "max_tokens": int(n_tokens), "temperature": float(temperature), "stop": ends}
+    return [str(found) for found in request("complete", asked)]
