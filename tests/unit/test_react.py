@@ -22,6 +22,7 @@ from weavegen.kernel.steps import (
     Step,
     SubagentState,
     View,
+    Writes,
 )
 from weavegen.trace.blocks import BlockType
 
@@ -198,6 +199,41 @@ def test_a_failing_bootstrap_file_fails_the_trace() -> None:
     talk = Talk("react", "self.add_action('a', b)", lambda step: Executed(error=failure))
     ended = talk.run()
     assert (ended.failed, ended.reason) == ("bootstrap", "OSError: no")
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        Executed(waits_for="helper"),
+        Executed(delegates=(Delegate(agent="research", task={"task": "Who?"}, label="Who?"),)),
+        Executed(writes=Writes(type="debug")),
+    ],
+)
+def test_a_bootstrap_file_whose_action_waits_fails_the_trace(waiting: Executed) -> None:
+    talk = Talk("react", "self.add_action('a', b)", lambda step: waiting)
+    ended = talk.run()
+    assert (ended.failed, ended.returned) == ("bootstrap", None)
+    assert ended.reason is not None
+    assert ended.reason.startswith("its first action waits for an agent or a block, which react can't do")
+    assert len(talk.steps) == 1
+
+
+def test_the_task_is_that_of_main_and_a_view_that_failed_shows_its_error() -> None:
+    usual = world("Done.")
+    helper = SubagentState(name="helper", parent=None, description="Fetch.", schema={}, time_budget=5.0)
+    broken = Failure(type="OSError", message="no board", traceback="Traceback", stage="view")
+    begun = Executed(subagents=(helper, MAIN), views=(View(title="Board", error=broken), View(title="Log", text="")))
+
+    def answer(step: Step) -> Any:
+        return begun if isinstance(step, Execute) and step.op == "begin" else usual(step)
+
+    talk = Talk("react", "self.add_action('a', b)", answer)
+    talk.run()
+    task = talk.messages[1][1]
+    assert task.startswith("Win the game.")
+    assert "Board:\nno board\n" in task
+    assert "Fetch." not in task
+    assert "None" not in task
 
 
 def test_a_tool_that_kills_its_process_gives_an_error_as_its_answer() -> None:

@@ -16,7 +16,7 @@ import msgspec
 from weavegen.agents import dialogue, mcp_tools, tables
 from weavegen.agents.program import Part, Tick
 from weavegen.agents.toolsmith.library import library_tool, signature_of
-from weavegen.agents.world import with_result
+from weavegen.agents.world import state_of, waits, with_result
 from weavegen.errors import RolloutError
 from weavegen.kernel import prompts
 from weavegen.kernel.replay import Program
@@ -29,6 +29,7 @@ MAX_MESSAGES = 50
 """Default of the setting `steps`: messages that the model writes."""
 NO_ANSWER = ("length", "content_filter", "refusal")
 """Finish reasons of a message without calls that is no final answer: it was cut off, or the model refuses."""
+WAITS = "its first action waits for an agent or a block, which react can't do: take it out, or use the agent weave"
 
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -107,6 +108,8 @@ def begin(t: Tick) -> Part[Ended]:
         t.append(with_result(Append(type=BlockType.BOOTSTRAP, body=t.bootstrap), executed, ordinal))
         if (error := executed.error) is not None:
             return Ended(done=True, failed="bootstrap", reason=f"{error.type}: {error.message}")
+        if waits(executed):  # nobody would resume it
+            return Ended(done=True, failed="bootstrap", reason=WAITS)
         world: Executed = yield t.execute("begin")
         task = Task(task_text(t.bootstrap, world))
     system = prompts.text("react") if task.system is None else task.system
@@ -186,8 +189,8 @@ sys.modules["task_tools"].{name}(**json.loads({arguments!r}))
 
 def task_text(bootstrap: str, world: Executed) -> str:
     """The task that a bootstrap file defines: its description, its source, and the observation views."""
-    views = (f"{view.title}:\n{view.text or view.error}" for view in world.views)
-    text = prompts.text("react_task").replace("{description}", world.subagents[0].description.strip())
+    views = (f"{view.title}:\n{view.error.message if view.error else view.text}" for view in world.views)
+    text = prompts.text("react_task").replace("{description}", state_of(world, "main").description.strip())
     return text.replace("{bootstrap}", bootstrap.strip()).replace("{views}", "\n\n".join(views)).strip()
 
 
