@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from weavegen.kernel.template import THOUGHT
+from weavegen.kernel.template import split_thoughts
 from weavegen.pool import chat_messages
 from weavegen_nano.protocol import BadRequest, Choice, CompletionRequest, CompletionResponse
 
@@ -115,7 +115,7 @@ def chat_response(request: ChatRequest, response: CompletionResponse, server: st
 def choice_of(request: ChatRequest, choice: Choice) -> dict[str, Any]:
     """A choice with its message."""
     calls: list[dict[str, Any]] = []
-    for written in chat_messages.CALL.findall(THOUGHT.sub("", choice.text)) if request.tools else ():
+    for written in chat_messages.CALL.findall(split_thoughts(choice.text)[0]) if request.tools else ():
         try:
             call = json.loads(written)
         except ValueError:
@@ -125,7 +125,7 @@ def choice_of(request: ChatRequest, choice: Choice) -> dict[str, Any]:
         calls.append({"id": f"call_{secrets.token_hex(8)}", "type": "function", "function": function})
     message: dict[str, Any] = {"role": "assistant", "content": choice.text, "refusal": None}
     if calls:
-        message |= {"content": chat_messages.without_calls(choice.text) or None, "tool_calls": calls}
+        message |= {"content": chat_messages.CALL.sub("", choice.text).strip() or None, "tool_calls": calls}
     finish = "tool_calls" if calls else choice.finish_reason
     return {"index": choice.index, "message": message, "logprobs": logprobs_of(choice), "finish_reason": finish}
 
