@@ -210,6 +210,57 @@ def test_a_prompt_keeps_the_bos_token_of_each_message() -> None:
     assert json.loads(done.stdout) == [True, True]
 
 
+LONG = """
+import json, sys
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+from weavegen.kernel import context
+from weavegen.kernel.steps import Prompt
+from weavegen.kernel.template import Template
+from weavegen.trace.blocks import Block, BlockType
+from weavegen.trace.render import render_block
+from weavegen.training.tune import example
+
+def block(index, type, body):
+    return render_block(Block(index=index, type=type, body=body, subagent="main", timestamp=1.5, time_remaining=60.25))
+
+chat = Template(block_open="<s>[INST] ", block_close=" [/INST]")
+blocks = [block(0, "genesis", "import world\\n" * 60), block(1, "bootstrap", "# Find the treasure.")]
+blocks += [block(index, "action", f"dig({index})\\n" * (index % 7 + 3)) for index in range(2, 20)]
+prompt = Prompt(type=BlockType.ACTION, header="#subagent main\\n#startblock type: action\\n#index 20\\n", window=(2, 20))
+text = chat.block_open + "".join(blocks) + context.asked(prompt, chat)
+words = Tokenizer(models.BPE())
+words.pre_tokenizer, words.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+alphabet = pre_tokenizers.ByteLevel.alphabet()
+words.train_from_iterator([text], trainers.BpeTrainer(special_tokens=["<s>"], initial_alphabet=alphabet))
+fast = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<s>")
+found = []
+for window in (512, 1024, 4096):
+    row = example(fast, text, "dig(20)", window)
+    read = [id for id, label in zip(row["input_ids"], row["labels"]) if label == -100]
+    found.append([len(row["input_ids"]), fast.decode(read)])
+json.dump([text, blocks, [len(fast(one)["input_ids"]) for one in blocks], found], sys.stdout)
+"""
+
+
+def test_a_long_prompt_keeps_the_task_and_its_last_blocks_whole() -> None:
+    """With any tokenizer, not only with that of nano, which has a token that begins a block."""
+    done = subprocess.run([PYTHON, "-c", LONG], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    text, blocks, sizes, found = json.loads(done.stdout)
+    assert found.pop()[1] == text
+    asking = text.partition(blocks[-1])[2]
+    for window, (tokens, shown) in zip((512, 1024), found, strict=True):
+        kept = [one for one in blocks[2:] if one in shown]
+        assert len(kept) >= 2
+        assert tokens <= window < tokens + sizes[-1 - len(kept)], "No more is left out than necessary."
+        begin = shown.removesuffix("".join(kept) + asking)
+        assert begin != shown
+        genesis, bootstrap, rest = begin.partition(blocks[1])
+        assert (bootstrap, rest) == (blocks[1], "")
+        assert text.startswith(genesis)
+
+
 COMPARED = """
 import json, sys
 from pathlib import Path

@@ -27,7 +27,7 @@ from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, SFTConfig, SFTTrai
 from weavegen.errors import UsageError
 from weavegen.evaluator.rubrics import WILL_RUN
 from weavegen.kernel.context import question_suffix
-from weavegen.kernel.window import BORDER, cut
+from weavegen.kernel.window import BORDER, cut, fitted, parts
 from weavegen.trace.render import RAN_QUESTION
 from weavegen.training.plan import IGNORED, TunePlan
 
@@ -165,7 +165,7 @@ def asked(row: Row) -> list[str]:
 
 
 def example(words: Any, prompt: str, completion: str, window: int) -> Row:
-    """Token ids with labels for the completion. A long prompt is cut between blocks, as in nano."""
+    """Token ids with labels for the completion. A long prompt is cut between blocks."""
     last = words(completion, add_special_tokens=False)["input_ids"]
     shown = shortened(words, prompt, window - min(len(last), window // 2))
     ids = (shown + last)[:window]
@@ -173,11 +173,24 @@ def example(words: Any, prompt: str, completion: str, window: int) -> Row:
 
 
 def shortened(words: Any, prompt: str, room: int) -> list[int]:
-    """The prompt's tokens with exactly one BOS token. A long prompt keeps its first token and its last blocks."""
+    """The prompt's tokens with exactly one BOS token, at most `room`. A long prompt loses its oldest blocks.
+
+    A tokenizer with the token BORDER is that of nano, whose server cuts in the same way. A conversation has no blocks:
+    it keeps its first token and its end.
+    """
     border = words.convert_tokens_to_ids(BORDER)
     begins = words.bos_token is not None and prompt.startswith(words.bos_token)
-    ids = words(prompt, add_special_tokens=not begins)["input_ids"]
-    return cut(ids, room, None if border == words.unk_token_id else border)
+    ids: list[int] = words(prompt, add_special_tokens=not begins)["input_ids"]
+    if border != words.unk_token_id:
+        return cut(ids, room, border)
+    if len(ids) <= room:
+        return ids
+    pinned, others, asking = parts(prompt)
+    if len(pinned) + len(others) == 1:
+        return [ids[0], *ids[len(ids) - room + 1 :]]
+    texts = [*pinned, *others, asking]  # the server tokenised each of them alone, too
+    pieces = [words(text, add_special_tokens=not (begins or number))["input_ids"] for number, text in enumerate(texts)]
+    return fitted(pieces[: len(pinned)], pieces[len(pinned) : -1], pieces[-1], room)
 
 
 COMPARED: dict[str, tuple[Any, Any, tuple[str, ...]]] = {
