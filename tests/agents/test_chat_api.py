@@ -285,6 +285,16 @@ def test_a_message_may_come_in_parts() -> None:
     assert reply.text == "<think>I look.</think>\nThere are 12."
 
 
+def test_arguments_may_be_an_object() -> None:
+    """So text-generation-inference and koboldcpp send them."""
+    called = {"tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {"a": 1}}}]}
+    with chatting({"choices": [{"index": 0, "message": WELL | called}]}) as raw:
+        client = ChatClient(raw.url, "EMPTY")
+        [reply] = client.sample("raw", SAID).continuations
+        client.close()
+    assert reply.text == 'Yes\n<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
+
+
 def test_a_refusal_is_a_message(monkeypatch: pytest.MonkeyPatch, server: Process) -> None:
     client = ChatClient(server.url, "EMPTY")
     real = client._request

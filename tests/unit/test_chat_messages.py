@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from weavegen.agents.dialogue import BOX_TOOLS, calls_in, tools_text
+from weavegen.agents.dialogue import BOX_TOOLS, Call, calls_in, response, tools_text
 from weavegen.kernel import prompts
 from weavegen.pool.chat_messages import Message, Said, messages_of, text_of, tools_of
 from weavegen.trace.blocks import BlockType
@@ -103,6 +103,18 @@ def test_the_tags_of_thoughts_in_arguments_are_text() -> None:
     [_, asks, _] = with_calls([USER, (BlockType.ASSISTANT, text), (BlockType.TOOL, ANSWER)])
     assert json.loads(asks["tool_calls"][0]["function"]["arguments"]) == {"code": code}
     assert asks["content"] == "<think>I could write <tool_call>.</think>\nI write:"
+
+
+def test_an_argument_may_hold_the_end_of_a_tag() -> None:
+    for arguments in ({"code": "s.split('</tool_call>')"}, {"code": "'</tool_response>' in s"}, {"code": ""}):
+        for sent in (arguments, json.dumps(arguments)):
+            text = text_of(None, None, [("python", sent)])
+            assert calls_in(text, BOX_TOOLS) == [Call("python", arguments)]
+        said = [USER, (BlockType.ASSISTANT, text), (BlockType.TOOL, response({"output": arguments["code"]}))]
+        [_, asks, answers] = with_calls(said)
+        assert json.loads(asks["tool_calls"][0]["function"]["arguments"]) == arguments
+        assert json.loads(answers["content"])["output"] == arguments["code"]
+    assert calls_in(text_of(None, None, [("terminal", None)]), BOX_TOOLS)[0].arguments == {}
 
 
 def test_an_answer_of_the_api_becomes_text_that_the_agent_reads() -> None:

@@ -1,5 +1,6 @@
 """What the model reads: the window, the text of a prompt, the messages of a conversation, what is left out."""
 
+import json
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
@@ -56,6 +57,11 @@ def asked(prompt: Prompt, template: Template) -> str:
 
 LEFT_OUT = "<tool_response>"
 """Only the environment writes this. A message of the model ends where it would write it."""
+
+
+def tagged_json(value: object) -> str:
+    """JSON for a tool's tags: it holds no end of such a tag."""
+    return json.dumps(value, ensure_ascii=False).replace("</tool_", "<\\/tool_")
 
 
 def role(type: BlockType) -> str:

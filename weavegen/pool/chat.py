@@ -40,7 +40,7 @@ MIN_MASS = 0.1
 
 class _Function(msgspec.Struct):
     name: str
-    arguments: str | None = None
+    arguments: Any = None
 
 
 class _Call(msgspec.Struct):
@@ -190,7 +190,7 @@ class ChatClient:
 
     def _reply(self, choice: _Choice, tokens: int | None) -> Continuation:
         message = choice.message
-        calls = [(call.function.name, call.function.arguments or "{}") for call in message.tool_calls or ()]
+        calls = [(call.function.name, call.function.arguments) for call in message.tool_calls or ()]
         if isinstance(message.refusal, str) and message.refusal:
             return Continuation(text=message.refusal, finish_reason="refusal", tokens=tokens)
         parts = message.content if isinstance(message.content, list) else [_Part(message.content or "")]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from weavegen.kernel.context import role
+from weavegen.kernel.context import role, tagged_json
 from weavegen.kernel.template import split_thoughts
 from weavegen.trace.blocks import BlockType
 
@@ -76,17 +76,20 @@ def _calls(text: str, number: int) -> list[Message]:
     return calls
 
 
-def text_of(content: str | None, reasoning: str | None, calls: Sequence[tuple[str, str]]) -> str:
-    """A message of the API as a trace has it. `calls`: names and arguments, the latter as JSON text."""
+def text_of(content: str | None, reasoning: str | None, calls: Sequence[tuple[str, Any]]) -> str:
+    """A message of the API as a trace has it. `calls`: names and arguments, these as JSON text or as some servers'
+    objects.
+    """
     parts = [f"<think>{reasoning.strip()}</think>"] if reasoning and reasoning.strip() else []
     parts += [content] if content else []
     parts += [f"<tool_call>{_written(name, arguments)}</tool_call>" for name, arguments in calls]
     return "\n".join(parts)
 
 
-def _written(name: str, arguments: str) -> str:
+def _written(name: str, arguments: Any) -> str:
     """A call as the text has it. Arguments that are not JSON stay as they are: the agent says what is wrong."""
     try:
-        return json.dumps({"name": name, "arguments": json.loads(arguments or "{}")}, ensure_ascii=False)
+        value = json.loads(arguments) if isinstance(arguments, str) and arguments else arguments or {}
+        return tagged_json({"name": name, "arguments": value})
     except (ValueError, RecursionError):
         return f'{{"name": {json.dumps(name)}, "arguments": {arguments}}}'
