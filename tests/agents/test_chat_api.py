@@ -21,6 +21,7 @@ from weavegen.trace.blocks import BlockType
 from weavegen_nano import WEIGHTS
 
 SAID = [(BlockType.USER, "Hello")]
+USAGE = {"prompt_tokens": 5, "completion_tokens": 2}
 
 
 def usage(server: Process) -> dict[str, int]:
@@ -293,6 +294,18 @@ def test_arguments_may_be_an_object() -> None:
         [reply] = client.sample("raw", SAID).continuations
         client.close()
     assert reply.text == 'Yes\n<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
+
+
+@pytest.mark.parametrize("broken", [{"finish_reason": "error"}, {"finish_reason": "abort"}, {"error": {"code": 502}}])
+def test_a_message_that_broke_off_is_no_answer(broken: dict[str, object]) -> None:
+    """OpenRouter tells so that a provider failed, vLLM that it shuts down."""
+    body = {"choices": [{"index": 0, "message": WELL, "finish_reason": "stop"} | broken], "usage": USAGE}
+    with chatting(body) as raw:
+        client = ChatClient(raw.url, "EMPTY")
+        with metered() as usage, pytest.raises(TransientError, match="ended a message early"):
+            client.sample("raw", SAID)
+        client.close()
+    assert usage.requests == 1, "the ledger has it, too"
 
 
 def test_a_refusal_is_a_message(monkeypatch: pytest.MonkeyPatch, server: Process) -> None:

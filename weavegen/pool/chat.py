@@ -64,6 +64,7 @@ class _Choice(msgspec.Struct):
     message: _Message
     finish_reason: Any = None
     logprobs: Any = None
+    error: Any = None
 
 
 class _Answer(msgspec.Struct):
@@ -190,6 +191,9 @@ class ChatClient:
 
     def _reply(self, choice: _Choice, tokens: int | None) -> Continuation:
         message = choice.message
+        if choice.error or choice.finish_reason in ("abort", "error"):  # as by OpenRouter when a provider fails
+            why = choice.error or choice.finish_reason
+            raise TransientError(f"{self.base_url} ended a message early: {why!s:.500}", kind="status")
         calls = [(call.function.name, call.function.arguments) for call in message.tool_calls or ()]
         if isinstance(message.refusal, str) and message.refusal:
             return Continuation(text=message.refusal, finish_reason="refusal", tokens=tokens)
