@@ -14,6 +14,7 @@ from alembic.script import ScriptDirectory
 
 import weavegen
 from tests.support.database import database_of_copy
+from tests.support.worker import Worker, enqueue
 from weavegen import sql
 from weavegen.config import Config
 from weavegen.database import PARAMETER, Connection, Database, Statement
@@ -148,6 +149,24 @@ def test_views_that_a_migration_could_not_make_are_made_by_the_next(db: Database
         assert views.installed(conn) == views.expected()
 
 
+def test_a_migration_takes_the_rewards_of_ticks_whose_blocks_were_dropped(db: Database, database: str) -> None:
+    settings = AlembicConfig()
+    settings.set_main_option("script_location", str(schema.migrations()))
+    settings.attributes["url"] = database
+    command.downgrade(settings, "0031")
+    enqueue(db, 1, ticks=3)
+    worker = Worker(db)
+    worker.run(worker.engine.start_queued())
+    rewarded = "select array_agg(number order by number) from ticks where reward is not null"
+    with db.begin() as conn:  # ticks 1 and 2 were a subagent's, and the blocks of the latter are gone
+        conn.execute(Statement("update ticks set caller = 0 where number in (1, 2)"))
+        assert conn.execute(rewarded).scalar_one() == [0, 1, 2, 3]
+        conn.execute(Statement("delete from blocks where tick = 2"))
+    command.upgrade(settings, "head")
+    with db.connect() as conn:
+        assert conn.execute(rewarded).scalar_one() == [0, 1, 3]
+
+
 def names(db: Database) -> list[str]:
     """Names of the tables."""
     with db.connect() as conn:
@@ -179,8 +198,12 @@ BEGINNINGS = {
     "search/sql/queue_rest": LISTED,
     "search/sql/unqueue": LISTED,
     "store/sql/fork_copied_steps": "with",
+    "store/sql/action_answered": "select",
     "store/sql/imagined_text": "select",
+    "store/sql/last_try": "select",
+    "store/sql/live_tick": "select",
     "store/sql/queue_is_served": "select",
+    "store/sql/tick_of_step": "select",
     "store/sql/trace_result": "select",
     "store/sql/trace_success": "select",
     "store/sql/known_success": "select",
@@ -190,9 +213,15 @@ BEGINNINGS = {
 """What the program puts before statements that are not whole."""
 ENDS = dict.fromkeys(
     ("audit/sql/live", "audit/sql/sampled", "store/sql/fork_copied_steps"), "select 1"
-) | dict.fromkeys(("store/sql/trace_result", "store/sql/trace_success", "store/sql/known_success"), "from traces t")
+) | dict.fromkeys(
+    ("store/sql/trace_result", "store/sql/trace_success", "store/sql/known_success", "store/sql/last_try"),
+    "from traces t",
+)
+ENDS["store/sql/action_answered"] = "from blocks"
 ENDS["store/sql/imagined_text"] = "from candidates c left join penalties n on n.candidate_id = c.id"
+ENDS["store/sql/live_tick"] = "from ticks k"
 ENDS["store/sql/queue_is_served"] = "from steps s"
+ENDS["store/sql/tick_of_step"] = "from steps s cross join ticks k"
 ENDS["viewer/sql/own_tick"] = "from traces t join ticks k on k.trace_id = t.id"
 """What comes after them, if they are only a part of a statement."""
 SETTINGS = ("limit_time", "more_memory", "only_read")

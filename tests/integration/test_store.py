@@ -21,6 +21,7 @@ from weavegen.database import Database, Statement
 from weavegen.engine import forking
 from weavegen.errors import StepLost, UsageError
 from weavegen.evaluator.rubrics import WILL_RUN
+from weavegen.exports.read_prompts import PromptReader
 from weavegen.kernel import prompts
 from weavegen.kernel.harbor import HarborStep, HarborTask, Phase
 from weavegen.kernel.replay import Entry
@@ -36,7 +37,7 @@ from weavegen.kernel.steps import (
     SubagentState,
     YesNo,
 )
-from weavegen.store import annotations, blocks, jobs, reports, steps, traces, workers
+from weavegen.store import annotations, blocks, jobs, reports, steps, traces, views, workers
 from weavegen.store.jobs import Order
 from weavegen.store.states import StepStatus
 from weavegen.store.steps import Claimed
@@ -108,14 +109,47 @@ def test_only_the_affected_tick_restarts(db: Database, whose: str) -> None:
                     upgrade = 'update steps set request = request || \'{"op": "run"}\' where tick = :t and ordinal = 0'
                     conn.execute(Statement(upgrade), {"t": tick})
         messages += worker.finish(held)
+    assert changed is not None
     runs = "select string_agg(distinct subagent, ' ') from ticks where run = 1"
     assert scalar(db, runs) == ("main.1" if whose == "the subagent's" else "main")
+    if whose == "the caller's":
+        assert_no_example_is_of_dropped_blocks(db)
     with db.connect() as conn:
         [row] = reports.traces(conn, job)
         trace = parse_trace("".join(reports.blocks(conn, row.id)))
     assert row.status == "ended"
     assert [block.index for block in trace] == list(range(len(trace)))
     assert all(after.type in SUCCESSORS[before.type] for before, after in itertools.pairwise(trace))
+
+
+def assert_no_example_is_of_dropped_blocks(db: Database) -> None:
+    """What the subagent wrote before its caller's tick was started over is gone: it has no prompts and no rewards."""
+    sampled = """
+      select distinct s.id, s.trace_id, s.tick, s.request #>> '{prompt,window,0}' as first
+      from steps s join candidates c on c.step_id = s.id and c.type not in ('bm25-query', 'next-type')
+    """
+    dropped = """
+      select k.number from ticks k where k.caller is not null and k.finished_at is not null
+        and not exists (select from blocks b where b.trace_id = k.trace_id and b.tick = k.number)
+    """
+    read = "insert into prompts (trace_id, step_id, server, first_block) select trace_id, id, '', first::bigint from"
+    with db.begin() as conn:
+        conn.execute(Statement(f"{read} ({sampled}) s"))
+        list(views.refresh(conn))
+    with db.connect() as conn:
+        values = {"ticks": conn.execute(Statement(dropped)).scalars()}
+        gone, there = [
+            conn.execute(Statement(f"select id from ({sampled}) s where {which}"), values).scalars()
+            for which in ("tick = any(:ticks)", "tick <> all(:ticks)")
+        ]
+        reader = PromptReader(conn, 1)
+        reader.load([*gone, *there])
+        assert gone
+        assert {reader.prompt(step) for step in gone} == {None}
+        assert any(reader.prompt(step) is not None for step in there)
+        assert set(conn.execute("select step_id from candidate_values").scalars()).isdisjoint(gone)
+        rewards = Statement("select count(tick_reward) from tick_stats where tick = any(:ticks)")
+        assert conn.execute(rewards, values).scalar_one() == 0
 
 
 def test_traces_in_postgres_equal_traces_in_memory(db: Database) -> None:

@@ -12,9 +12,8 @@ select
   c.step_id
 from annotations a
 join candidates c on c.id = a.candidate_id
--- Without runs of ticks that were started over: their prompts are lost.
 join steps s on s.id = c.step_id
-join ticks k on k.trace_id = s.trace_id and k.number = s.tick and k.run = s.run
+join ticks k on {store/tick_of_step}
 join blocks b on b.trace_id = c.trace_id and b.index = c.block_index
 join traces t on t.id = c.trace_id
 join jobs j on j.id = t.job_id

@@ -25,9 +25,8 @@ evaluated as (
   select e.trace_id, e.tick, min(e.title) as title,
     bool_and(coalesce(e.error is null and e.value = 'true', false)) as answer
   from evaluations e
-  -- Without runs of ticks that were started over.
   join steps s on s.id = e.step_id
-  join ticks k on k.trace_id = e.trace_id and k.number = e.tick and k.run = s.run
+  join ticks k on {store/tick_of_step}
   where e.scope = 'tick' group by e.trace_id, e.tick having count(*) = 1
 ),
 judged as (

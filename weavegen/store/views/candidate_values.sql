@@ -14,8 +14,7 @@ select
   k.reward as tick_reward, k.protected as tick_protected
 from candidates c
 join steps s on s.id = c.step_id
--- Without runs of ticks that were started over: the blocks before the texts were dropped, so the prompts are lost.
-join ticks k on k.trace_id = s.trace_id and k.number = s.tick and k.run = s.run
+join ticks k on {store/tick_of_step}
 join traces t on t.id = c.trace_id
 join jobs j on j.id = t.job_id
 join bootstraps f on f.id = t.bootstrap_id

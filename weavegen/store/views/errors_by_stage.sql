@@ -25,7 +25,7 @@ from (
   select e.trace_id, e.scope, null, 'evaluate', split_part(e.error, ':', 1)
   from evaluations e
   join steps s on s.id = e.step_id
-  join ticks k on k.trace_id = e.trace_id and k.number = e.tick and k.run = s.run  -- as blocks, of its last run
+  join ticks k on {store/tick_of_step}
   where e.error is not null and s.copy_of is null
   union all
   select trace_id, kind, null, 'step', failure_kind from steps where status = 'failed' and copy_of is null

@@ -19,9 +19,8 @@ ways as (
   select b.trace_id, b.tick, c.id, b.index, r.ran
   from trials r
   join candidates c on c.id = r.candidate_id
-  -- Without runs of ticks that were started over.
   join steps s on s.id = c.step_id
-  join ticks k on k.trace_id = s.trace_id and k.number = s.tick and k.run = s.run
+  join ticks k on {store/tick_of_step}
   join labelled b on b.trace_id = c.trace_id and b.index = c.block_index and b.type = c.type and b.candidate_id <> c.id
   where r.ran is not null
 )

@@ -37,9 +37,8 @@ select b.id, b.trace_id, b.index, b.tick, b.type, c.id, coalesce(n.rewritten, c.
   'Does this block run without errors?', r.ran, null
 from trials r
 join candidates c on c.id = r.candidate_id
--- Without runs of ticks that were started over.
 join steps s on s.id = c.step_id
-join ticks k on k.trace_id = s.trace_id and k.number = s.tick and k.run = s.run
+join ticks k on {store/tick_of_step}
 join blocks b on b.trace_id = c.trace_id and b.index = c.block_index and b.candidate_id <> c.id
 left join penalties n on n.candidate_id = c.id
 where r.ran is not null
@@ -47,9 +46,8 @@ union all
 select b.id, b.trace_id, b.index, b.tick, b.type, b.candidate_id, b.body, b.tags, 'evaluated', 5, e.id, e.title,
   e.value = 'true', null
 from evaluations e
--- Without runs of ticks that were started over.
 join steps s on s.id = e.step_id
-join ticks k on k.trace_id = e.trace_id and k.number = e.tick and k.run = s.run
+join ticks k on {store/tick_of_step}
 join blocks b on b.trace_id = e.trace_id and b.tick = e.tick and b.type = 'action' and b.ran
 where e.error is null and e.value in ('true', 'false')
 union all
