@@ -14,13 +14,15 @@ from tests.support.sample_corpus import filled
 from weavegen import sql
 from weavegen.config import Config
 from weavegen.database import Connection, Database, Statement
+from weavegen.evaluator.rubrics import parse
 from weavegen.exports import labelled
 from weavegen.exports.completions import find
 from weavegen.exports.read_prompts import ModelPrompt, PromptReader
 from weavegen.exports.releases.facts import units
 from weavegen.exports.student import NOT_LEARNED, Student
-from weavegen.kernel.steps import Prompt
+from weavegen.kernel.steps import Hit, Prompt
 from weavegen.kernel.template import Template
+from weavegen.store import campaigns
 from weavegen.trace.blocks import BlockType
 
 THINKS = Template(
@@ -309,22 +311,56 @@ def test_what_the_model_imagined_is_exported_as_it_wrote_it(conn: Connection) ->
     for view in ("sft_examples", "verifier_labels", "annotated_candidates"):
         found = rows(conn, f"select distinct body from {view} where block_id = :block", block=block)
         assert found == [("# It is so.",)], view
+    assert asked_about(conn, block, own).body == "# It is so.\n"
+
+
+def asked_about(conn: Connection, block: int, candidate: Any) -> Any:
+    """A row of campaign_items.sql for a block, in a new campaign."""
     [[batch]] = rows(
         conn,
         """
         with campaign as (
           insert into campaigns (name, over, condition, rubric, rubric_version, version)
-          values ('one', 'blocks', 'true', '', '', '') returning id
+          select count(*)::text, 'blocks', 'true', '', '', '' from campaigns returning id
         ), batch as (
           insert into campaign_batches (campaign_id, trace_id, number) select id, :trace, 0 from campaign returning id
         )
         insert into campaign_items (batch_id, candidate_id, block_id)
         select id, :candidate, :block from batch returning batch_id
         """,
-        trace=own.trace_id, candidate=own.candidate_id, block=block,
+        trace=candidate.trace_id, candidate=candidate.candidate_id, block=block,
     )  # fmt: skip
     [item] = sql.run(conn, "store/campaign_items", batch=batch)
-    assert item.body == "# It is so.\n"
+    return item
+
+
+def test_a_prompt_with_a_retrieved_block_that_is_gone_is_unknown(conn: Connection) -> None:
+    block, (own, *_) = round_of_an_action(conn)
+    [[there]] = rows(conn, "select id from blocks where trace_id <> :trace limit 1", trace=own.trace_id)
+    change(conn, "update prompts set first_block = 2 where step_id = :step", step=own.step_id)
+    ask = "update steps set request = jsonb_set(request, '{prompt}', cast(:prompt as jsonb)) where id = :step"
+    for ids, lost in (([there], None), ([there, -1], "a block that the model had retrieved is gone")):
+        hits = tuple(Hit(id=id, score=1.0) for id in ids)
+        prompt = Prompt(type=BlockType.ACTION, window=(2, own.index), recalled=hits)
+        change(conn, ask, prompt=msgspec.to_builtins(prompt), step=own.step_id)
+        reader = PromptReader(conn, own.trace_id)
+        reader.load([own.step_id])
+        assert (reader.prompt(own.step_id) is None) is (lost is not None)
+        assert asked_about(conn, block, own).lost == lost
+
+
+def test_no_campaign_asks_about_runs_that_were_started_over(conn: Connection) -> None:
+    block, found = round_of_an_action(conn)
+    ids = [candidate.candidate_id for candidate in found]
+
+    def asked() -> int:
+        rubric = parse('[questions]\naction = ["Is it good?"]')
+        return int(campaigns.preview(conn, rubric, "candidates", ids).asked)
+
+    assert (asked(), asked_about(conn, block, found[0]).lost) == (len(ids), None)
+    restart = "update ticks k set run = k.run + 1 from steps s where s.id = :step and k.trace_id = s.trace_id"
+    change(conn, f"{restart} and k.number = s.tick", step=found[0].step_id)
+    assert (asked(), asked_about(conn, block, found[0]).lost) == (0, "its tick was started over")
 
 
 def test_a_tried_text_stands_in_the_place_of_one_that_is_no_python(conn: Connection) -> None:

@@ -131,9 +131,9 @@ def create(options: CampaignOptions, *, workers: bool, dry_run: bool) -> tuple[s
             )
     left_out = counts.found - counts.asked
     line = (
-        f"{counts.found} {over} match, {left_out} of them left out (the model did not write them, or the rubric "
-        f"has no question about their type): {counts.asked} in {counts.traces} traces, "
-        f"{counts.questions} questions" + (", and those of their assertions" if questions.assertions else "")
+        f"{counts.found} {over} match, {left_out} of them left out (the model did not write them, their "
+        f"tick was started over, or the rubric has no question about their type): {counts.asked} in {counts.traces} "
+        f"traces, {counts.questions} questions" + (", and those of their assertions" if questions.assertions else "")
     )
     return campaign, Result(counts._asdict() | {"left_out": left_out, "dry_run": dry_run}, line)
 

@@ -111,6 +111,8 @@ class Rescorer:
     def _ask(self, batch: Any, rubric: Rubric, group: Sequence[Any]) -> list[AnsweredItem]:
         """The model's answers about items of one step, in order."""
         first = group[0]
+        if first.lost is not None:
+            raise RolloutError(f"{first.lost}: what the model read before the text can't be put together again")
         questions = [questions_of(item, rubric) for item in group]
         with single().connect() as conn:
             spec = self.worker.engine.spec(conn, batch.trace_id, first.revision)

@@ -163,6 +163,8 @@ class PromptReader:
                 # About as many characters as the first `tokens` tokens are.
                 texts[index] = texts[index][: len(texts[index]) * tokens // counted if counted else 4 * tokens]
         hits = blocks.retrieved_texts(self._conn, prompt.recalled)
+        if len(hits) < len(prompt.recalled):
+            return None
         hits = hits[: len(hits) - int(cut.get("retrieved_left_out", 0))]
         shown = context.unmarked(context.retrieved(hits), step.template)
         text = "".join(texts.values()) + shown + context.asked(prompt, step.template)
