@@ -235,6 +235,16 @@ def test_time_limits_are_multiplied(home: Installation, tmp_path: Path) -> None:
     assert rewards(home, run(home, "--harbor", place, "--agent", "oracle", "--timeout-multiplier", "30")) == [1.0]
 
 
+@pytest.mark.parametrize(
+    ("options", "seconds"), [((), 60.0), (("--timeout-multiplier", "2"), 120.0), (("--set", "callback_seconds=9"), 9.0)]
+)
+def test_an_operation_may_take_as_long_as_the_agent(
+    home: Installation, tmp_path: Path, options: tuple[str, ...], seconds: float
+) -> None:
+    job = home.json("enqueue", "--harbor", write_task(tmp_path / "sum"), "--agent", "nop", *options)["job"]
+    assert home.sql("select settings from jobs where id = :job", job=job) == [({"callback_seconds": seconds},)]
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_task(name: str, home: Installation, tmp_path: Path) -> None:
     changed, reason = BROKEN[name]

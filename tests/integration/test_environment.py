@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -570,6 +571,15 @@ class TestHostileCallbacks:
             assert executed.error is not None
             assert executed.error.type == "TimeoutError"
         assert value(environment, "return 1") == 1
+
+    def test_what_a_command_printed_before_its_operations_time_was_up_is_returned(
+        self, environment: Environment
+    ) -> None:
+        call = {"name": "terminal", "arguments": {"command": "echo begun; sleep 60", "timeout": 60.0}}
+        step = Execute(op="call", source=json.dumps(call))
+        executed = environment.execute(next(step_ids), step, limits=Limits(seconds=4))
+        assert executed.error is None
+        assert executed.value["output"].startswith("begun\n\n(ended after ")
 
     def test_an_evaluation_that_hangs_leaves_time_to_the_others(self, environment: Environment) -> None:
         source = (

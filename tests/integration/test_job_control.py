@@ -130,6 +130,16 @@ def test_paused_time_does_not_count_towards_the_time_budget(db: Database) -> Non
     assert scalar(db, "select count(*) from ticks where trace_id = 2 and paused_seconds <> 0") == 0
 
 
+def test_the_time_that_is_left_of_a_tick_is_that_of_the_traces_clock(db: Database) -> None:
+    enqueue(db, 1)
+    Worker(db).engine.start_queued()
+    do(db, "update ticks set deadline = extract(epoch from now()) + 500, paused_seconds = 100")
+    do(db, "update jobs set paused_seconds = 1100")
+    do(db, "update traces set lag = 10000")
+    with db.connect() as conn:
+        assert 11_400 < sql.run(conn, "store/seconds_left", trace=1, tick=0).scalar_one() <= 11_500
+
+
 def test_a_paused_job_leaves_its_slots_to_others(db: Database) -> None:
     patient, urgent = enqueue(db, 2), enqueue(db, 2)
     worker = Worker(db, max_active=2)

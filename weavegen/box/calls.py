@@ -21,6 +21,8 @@ MAX_OUTPUT_CHARS = 16_000
 """Maximum length of a function's result. The middle of a longer text is cut out."""
 MAX_PRINTED = 4 * MAX_OUTPUT_CHARS
 """Bytes that are kept of the beginning and of the end of what a command or Python code prints."""
+END_SECONDS = 1.0
+"""A command ends this long before its operation would be ended, so that what it printed is returned."""
 namespace: dict[str, Any] = {}
 """The namespace in which `python` executes code. The runner replaces it by the namespace of the trace's blocks."""
 
@@ -35,6 +37,8 @@ def terminal(command: str, timeout: float = 20.0) -> str:
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None
+        left = mcp.deadline() - time.monotonic()
+        timeout = min(timeout, round(max(left - END_SECONDS, left / 2), 1))
         printed, deadline, poll = bytearray(), time.monotonic() + timeout, select.poll()
         poll.register(process.stdout, select.POLLIN)
         try:

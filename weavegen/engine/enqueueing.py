@@ -20,7 +20,7 @@ from weavegen.errors import ChatOnly, ModelError, TransientError, UsageError, We
 from weavegen.harbor.folder import has_solution, pack, read_task, stretched, task_folders
 from weavegen.kernel.packages import Packages
 from weavegen.kernel.seeds import derive_seed
-from weavegen.kernel.settings import Settings, check_json, renamed
+from weavegen.kernel.settings import MOST, Settings, check_json, renamed
 from weavegen.kernel.settings import settings as read_settings
 from weavegen.linting.lint import syntax_error
 from weavegen.pool.client import ModelClient
@@ -105,6 +105,9 @@ def enqueue(
     traces = [*traces, *orders(files, n, params, agent=agent), *task_orders(tasks, n)]
     if not traces:
         raise UsageError("nothing to enqueue: name at least one bootstrap file or task")
+    if harbor_tasks := [order.harbor[0] for order in traces if order.harbor is not None]:
+        seconds = max(sum(step.agent.seconds for step in task.steps) for task in harbor_tasks)
+        settings = {"callback_seconds": min(seconds, MOST["callback_seconds"])} | dict(settings or {})
     options = job_options(name or traces[0].name, agent, model, seed, settings, user)
     for of_trace in {id(order.params): order.params for order in traces}.values():
         check_json(of_trace, "params")

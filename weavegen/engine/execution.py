@@ -156,6 +156,11 @@ class Execution:
                 rows = sql.run(conn, "store/briefs_of_blocks", trace=self.trace_id, first=index, until=until)
                 return [BlockBrief(*row) for row in rows]
 
+        if self.spec.harbor is not None and until is None:
+            with single().connect() as conn:
+                query = sql.run(conn, "store/seconds_left", trace=self.trace_id, tick=self.claim.tick)
+            seconds = min(limits.seconds, max(query.scalar_one(), Limits().seconds))
+            limits = dataclasses.replace(limits, seconds=seconds)
         chat = partial(self.exchange_messages, step_id)
         tool = partial(self.call_tool, step_id, again=until is not None)
         return environment.execute(step_id, step, blocks_from, self.ask, limits, chat, self.complete, tool)
