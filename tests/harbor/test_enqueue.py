@@ -17,6 +17,7 @@ TABLE = FILES["task.toml"]
 BROKEN: dict[str, tuple[dict[str, str | None], str]] = {
     "no instruction": ({"instruction.md": None}, "there is no instruction.md"),
     "empty instruction": ({"instruction.md": " \n"}, "instruction.md is empty"),
+    "no more than a canary": ({"instruction.md": "<!-- canary 1-2 -->\n\n"}, "instruction.md is empty"),
     "no tests": ({"tests/test.sh": None}, "there is no tests/test.sh"),
     "no Dockerfile": ({"environment/Dockerfile": None}, "neither environment/Dockerfile nor docker_image"),
     "no TOML": ({"task.toml": "version = "}, "task.toml is not TOML"),
@@ -100,6 +101,13 @@ def test_a_link_out_of_a_task_is_refused(tmp_path: Path, name: str) -> None:
     (place / name).unlink()
     (place / name).symlink_to("inside")
     read_task(place)
+
+
+def test_agents_do_not_see_canaries(tmp_path: Path) -> None:
+    first = "\ufeff<!-- BENCHMARK DATA: canary GUID 1-2 -->\n# Canary 1-2\r\n\n"
+    text = "# Birds\n\nFind the canary.\n\n# canary\n"
+    place = write_task(tmp_path / "task", {"instruction.md": first + text})
+    assert read_task(place).steps[0].instruction == text.strip()
 
 
 def test_both_of_two_hard_links_are_packed(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import re
 import tarfile
 import tomllib
 from collections.abc import Mapping
+from itertools import dropwhile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -220,10 +221,10 @@ def checked_step(folder: Path, file: File, step: StepTable) -> HarborStep:
     place = step_folder(folder, step.name)
     name = f"step {step.name}: " if step.name else ""
     try:
-        instruction = read_text(place / "instruction.md", MAX_TOML_BYTES).strip()
+        lines = read_text(place / "instruction.md", MAX_TOML_BYTES).strip().split("\n")
     except FileNotFoundError:
         raise UsageError(f"{name}there is no instruction.md") from None
-    if not instruction:
+    if not (instruction := "\n".join(dropwhile(is_canary, lines)).strip()):
         raise UsageError(f"{name}instruction.md is empty")
     if not any((parent / "tests" / "test.sh").is_file() for parent in {place, folder}):
         raise UsageError(f"{name}there is no tests/test.sh")
@@ -237,6 +238,12 @@ def checked_step(folder: Path, file: File, step: StepTable) -> HarborStep:
         solution=msgspec.structs.replace(run, environ=checked_environ(file.solution.env)),
         min_reward=least if isinstance(least, dict) else {} if least is None else {"reward": least},
     )
+
+
+def is_canary(line: str) -> bool:
+    """Whether a line is a comment that marks a benchmark's text. Harbor shows no agent those that come first."""
+    line = line.strip().lower()
+    return "canary" in line and (line.startswith("#") or (line.startswith("<!--") and line.endswith("-->")))
 
 
 def has_solution(folder: Path, task: HarborTask) -> bool:
