@@ -20,6 +20,10 @@ BROKEN: dict[str, tuple[dict[str, str | None], str]] = {
     "no more than a canary": ({"instruction.md": "<!-- canary 1-2 -->\n\n"}, "instruction.md is empty"),
     "no tests": ({"tests/test.sh": None}, "there is no tests/test.sh"),
     "no Dockerfile": ({"environment/Dockerfile": None}, "neither environment/Dockerfile nor docker_image"),
+    "no Dockerfile and no name of an image": (
+        {"environment/Dockerfile": None, "task.toml": "[environment]\ndocker_image = ''"},
+        "neither environment/Dockerfile nor docker_image",
+    ),
     "no TOML": ({"task.toml": "version = "}, "task.toml is not TOML"),
     "binary TOML": ({"task.toml": "version = '1.0'\0"}, "task.toml is not TOML"),
     "schema 2": ({"task.toml": "schema_version = '2.0'"}, "weavegen knows 1.x"),
@@ -101,6 +105,11 @@ def test_a_link_out_of_a_task_is_refused(tmp_path: Path, name: str) -> None:
     (place / name).unlink()
     (place / name).symlink_to("inside")
     read_task(place)
+
+
+def test_an_image_that_exists_has_priority_over_a_dockerfile(tmp_path: Path) -> None:
+    place = write_task(tmp_path / "task", {"task.toml": TABLE + "docker_image = 'example.test/made:1'\n"})
+    assert read_task(place).image == "example.test/made:1"
 
 
 def test_agents_do_not_see_canaries(tmp_path: Path) -> None:

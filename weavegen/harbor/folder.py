@@ -186,7 +186,7 @@ def checked(folder: Path, file: File) -> HarborTask:
     }
     if asked := next((what for what, asks in refusals.items() if asks), None):
         raise UsageError(f"the task asks for {asked}, which is not supported")
-    if "Dockerfile" not in names and environment.docker_image is None:
+    if "Dockerfile" not in names and not environment.docker_image:
         raise UsageError("there is neither environment/Dockerfile nor docker_image in task.toml")
     if environment.workdir is not None and not environment.workdir.startswith("/"):
         raise UsageError(f"workdir {environment.workdir!r:.80} is not an absolute path")
@@ -201,7 +201,7 @@ def checked(folder: Path, file: File) -> HarborTask:
         steps=steps,
         reward_of_steps=file.multi_step_reward_strategy,
         context=context_of(base),
-        image=None if "Dockerfile" in names else environment.docker_image,
+        image=environment.docker_image or None,
         build_seconds=environment.build_timeout_sec,
         workdir=environment.workdir,
         environ=checked_environ(environment.env),
