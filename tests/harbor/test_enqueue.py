@@ -51,6 +51,16 @@ BROKEN: dict[str, tuple[dict[str, str | None], str]] = {
     ),
     "network mode": ({"task.toml": "[environment]\nnetwork_mode = 'some'"}, "Invalid enum value"),
     "separate verifier": ({"task.toml": "[verifier]\nenvironment_mode = 'separate'"}, "container of its own"),
+    "image and files": (
+        {"environment/Dockerfile": None, "task.toml": "[environment]\ndocker_image = 'example.test/made:1'"},
+        "files of its environment in the working folder",
+    ),
+    "files of a step": (
+        {"task.toml": "[[steps]]\nname = 'a'", "steps/a/instruction.md": "a", "steps/a/workdir/setup.sh": "true"},
+        "steps/NAME/workdir",
+    ),
+    "earlier conversation": ({"trajectory.json": "{}"}, "trajectory.json"),
+    "left out files": ({"tests/data/.harborignore": "*.log"}, ".harborignore"),
     "relative workdir": ({"task.toml": "[environment]\nworkdir = 'work'"}, "not an absolute path"),
     "memory": ({"task.toml": "[environment]\nmemory = 'much'"}, "is not a size"),
     "own variable": ({"task.toml": "[verifier.env]\nA = '${WEAVEGEN_POOL_KEY:-}'"}, "only weavegen itself may read"),
