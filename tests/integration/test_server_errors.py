@@ -29,6 +29,10 @@ from weavegen.store.steps import Claimed
 OUT_OF_MEMORY = answer({"error": {"message": "CUDA out of memory"}}, "500 Internal Server Error")
 
 
+def sample(client: ModelClient) -> object:
+    return client.sample("#", n=1, max_tokens=9, temperature=1, top_k=0, repetition_penalty=1, seed=1, stop=())
+
+
 def failed(db: Database, url: str, kind: str = "status", count: int = 1, age: float = 0.0) -> None:
     with db.begin() as conn:
         servers.record_errors(conn, url, kind, count, count, f"it is {kind}", age)
@@ -68,9 +72,6 @@ def test_a_step_that_waits_says_why(db: Database, config: Config, monkeypatch: p
     held = worker.claim(message.step_id)
     assert held is not None
 
-    def sample(client: ModelClient) -> object:
-        return client.sample("#", n=1, max_tokens=9, temperature=1, top_k=0, repetition_penalty=1, seed=1, stop=())
-
     with RawServer(lambda request: OUT_OF_MEMORY) as server:
         monkeypatch.setattr(Pools, "_read", lambda self: Members({server.url: "EMPTY"}, {}))
         asked = Pools(config)
@@ -101,6 +102,38 @@ def test_a_step_that_waits_says_why(db: Database, config: Config, monkeypatch: p
         ask()
         until(lambda: not is_failing(), "the server is failing for ever", seconds=15)
     asked.pool(None).close()
+
+
+def test_a_job_that_names_no_model_keeps_the_one_that_answers_first(
+    db: Database, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first server is restarted with another model."""
+    monkeypatch.setattr(model_calls, "database", lambda: db)
+    monkeypatch.setattr(model_calls, "single", lambda: db.with_autocommit(True))
+    monkeypatch.setattr(model_calls, "NAMES_SECONDS", 0.0)
+    enqueue(db, 6)
+    worker = Worker(db)
+    held = [claim for message in worker.engine.start_queued() if (claim := worker.claim(message.step_id))]
+    asked = Pools(config)
+
+    def model(claim: Claimed) -> str:
+        with db.begin() as conn:
+            spec = worker.engine.spec(conn, claim.trace_id, 0)
+        return asked.call(claim, spec.model, 1, lambda client: sample(client) and client.model)
+
+    with RawServer() as first, RawServer() as second:
+        monkeypatch.setattr(Pools, "_read", lambda self: Members({first.url: "EMPTY", second.url: "EMPTY"}, {}))
+        first.model = second.model = "A"
+        models = [model(claim) for claim in held[:2]]
+        first.model = "B"
+        first.reply = lambda request: None if request["model"] == "B" else answer({}, "404 Not Found")
+        asked.refresh()
+        models += [model(claim) for claim in held]
+        for name in (None, "A"):
+            asked.pool(name).close()
+    assert models == ["A"] * 8
+    assert scalar(db, "select model from jobs") == "A"
+    assert scalar(db, "select asked_model from jobs") is None
 
 
 def test_a_job_that_can_not_score_is_paused(db: Database, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

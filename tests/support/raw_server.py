@@ -37,6 +37,7 @@ class RawServer:
     def __init__(self, reply: Callable[[dict[str, Any]], Raw | None] = lambda request: None) -> None:
         self.reply = reply
         self.paths: tuple[str, ...] = ("/v1/completions",)
+        self.model = "raw"
         self.requests = 0
         """Completion requests so far."""
         server = self
@@ -64,7 +65,7 @@ class RawServer:
 
     def answer(self, path: str, body: dict[str, Any]) -> Raw:
         if path == "/v1/models":
-            return answer({"data": [{"id": "raw", "max_model_len": 8192}]})
+            return answer({"data": [{"id": self.model, "max_model_len": 8192}]})
         if path not in self.paths:
             return answer({"error": {"message": "not here"}}, "404 Not Found")
         self.requests += 1

@@ -48,8 +48,8 @@ MAX_RESTARTS = 3
 """Restarts of one tick because the software has changed. After one more the trace fails."""
 MAX_FAILURE_CHARS = 500
 NOBODY = "Nobody can be asked here: decide yourself, and say so in the result."
-UNSTORABLE = (psycopg.DataError, UnicodeEncodeError)
-"""What is raised for a NUL or half a surrogate pair, for example: the database would refuse it every time."""
+UNSTORABLE = (psycopg.DataError, psycopg.IntegrityError, UnicodeEncodeError)
+"""What is raised for a NUL, half a surrogate pair or a row that is there: the database would refuse it every time."""
 Save = Callable[[Connection], None]
 """Writes the parts of a step's result into their own tables."""
 
@@ -85,6 +85,8 @@ class Engine:
                 raise RolloutError(f"this version of weavegen has no agent {spec.agent}: upgrade the workers")
             if len(self._specs) >= MAX_SPECS:
                 self._specs.clear()
+            if spec.model is None:  # the first answer names it
+                return spec
             self._specs[key] = spec
         return self._specs[key]
 

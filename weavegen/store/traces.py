@@ -33,6 +33,7 @@ class TraceSpec:
     """Seed of its environment. In a fork: the seed of the trace that the line of forks began with."""
     agent: str
     model: str | None
+    """The job's model: the one that the user named, else the one that answered first; None: none has answered yet."""
     settings: Settings
     params: dict[str, Any]
     bootstrap: str

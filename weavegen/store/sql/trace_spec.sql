@@ -5,7 +5,7 @@ with recursive line as (
   union all
   select t.id, t.seed, t.fork_of from traces t join line l on t.id = l.fork_of
 )
-select (select seed from line where fork_of is null) as seed, t.params, t.job_id, j.agent, j.asked_model as model, j.evaluator, m.texts as template,
+select (select seed from line where fork_of is null) as seed, t.params, t.job_id, j.agent, j.model, j.evaluator, m.texts as template,
   p.sha256 as packages, f.sha256 as files, h.sha256 as harbor, h.task as harbor_task,
   coalesce(s.settings, j.settings) as settings, j.mcp_servers, b.source as bootstrap
 from traces t
