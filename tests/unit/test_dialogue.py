@@ -35,7 +35,7 @@ def test_thoughts_that_the_template_begins_are_no_answer() -> None:
         ["One.", "Two."],
     )
     assert split_thoughts("No thoughts.") == ("No thoughts.", [])
-    for begun in ("The tag is <tool_call>.", "```python\nx = 1\n", "```python\ns.split('</think>')\n```"):
+    for begun in ("The tag is <tool_call>.", "```python\nx = 1\n", "```python\nx = 1\n```"):
         fence = "```python\nx = 2\n```"
         assert split_thoughts(f"{begun}\n</think>\n{GOOD}\n{fence}") == (f"\n{GOOD}\n{fence}", [f"{begun}\n"])
 

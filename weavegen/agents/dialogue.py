@@ -13,7 +13,6 @@ from weavegen.agents.program import Part, Tick
 from weavegen.box import calls
 from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel import prompts
-from weavegen.kernel.context import tagged_json
 from weavegen.kernel.settings import check_json
 from weavegen.kernel.steps import Append, Candidate, Delegate, Delegated, Ended, Executed, Prompt, Sample
 from weavegen.kernel.template import split_thoughts
@@ -158,7 +157,8 @@ def response(value: object) -> str:
     """A tool's answer as the model reads it. The key `success` comes first."""
     if isinstance(value, dict):
         value = {"success": value.get("success", True)} | value
-    return f"<tool_response>{tagged_json(value)}</tool_response>"
+    text = json.dumps(value, ensure_ascii=False).replace("</tool_", r"<\/tool_")  # the same in JSON, but no tag
+    return f"<tool_response>{text}</tool_response>"
 
 
 def failed(error: str | None) -> dict[str, Any]:

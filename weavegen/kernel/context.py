@@ -1,8 +1,6 @@
 """What the model reads: the window, the text of a prompt, the messages of a conversation, what is left out."""
 
-import json
 from collections.abc import Sequence
-from functools import cache
 from itertools import accumulate
 from typing import Any
 
@@ -57,11 +55,6 @@ def asked(prompt: Prompt, template: Template) -> str:
 
 LEFT_OUT = "<tool_response>"
 """Only the environment writes this. A message of the model ends where it would write it."""
-
-
-def tagged_json(value: object) -> str:
-    """JSON for a tool's tags: it holds no end of such a tag."""
-    return json.dumps(value, ensure_ascii=False).replace("</tool_", "<\\/tool_")
 
 
 def role(type: BlockType) -> str:
@@ -159,15 +152,10 @@ def without_begun_stop(text: str, stops: tuple[str, ...]) -> str:
 
     The model will continue the text, and no server finds stop strings across that border.
     """
-    while begun := next((word for word in _begun(stops) if text.endswith(word)), None):
-        text = text.removesuffix(begun)
+    begun = {word[:length] for word in stops for length in range(1, len(word))}
+    while found := max((word for word in begun if text.endswith(word)), key=len, default=None):
+        text = text.removesuffix(found)
     return text
-
-
-@cache
-def _begun(stops: tuple[str, ...]) -> list[str]:
-    """All beginnings of stop strings, the longest first."""
-    return sorted({word[:length] for word in stops for length in range(1, len(word))}, key=len, reverse=True)
 
 
 def question_suffix(text: str, question: str) -> str:

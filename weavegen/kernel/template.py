@@ -88,14 +88,15 @@ NAMED = {"none": PLAIN}
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
 """How special tokens are written: `<|im_end|>`, `</s>`, `[/INST]`."""
 _PARTS = re.compile(
-    r"<tool_call>\s*\{(?:(?!<tool_call>).)*?(?:</tool_call>|\Z)"
-    r"|^```[^\n`]*\n(?:(?!^```\w).)*?^```(?!\w)"
-    r"|<think>(?P<thought>.*?)(?:</think>|\Z)|(?P<end></think>)",
-    re.DOTALL | re.MULTILINE,
+    r"(?ms)<tool_call>\s*\{(?:(?!<tool_call>).)*?(?:</tool_call>|\Z)|^```[^\n`]*\n(?:(?!^```\w).)*?^```(?!\w)"
+    r"|<think>(?P<thought>.*?)(?:</think>|\Z)|(?P<end></think>)"
 )
 """Tool calls and code blocks, whose text may hold the tags of thoughts, and thoughts."""
-_SYSTEM, _USER, _REPLY, _AGAIN = "system: aaaa", "user: bbbb", "assistant: cccc", "user: dddd"
-"""Contents of the messages that a template is run over."""
+_SYSTEM, _USER, _REPLY, _AGAIN = (
+    {"role": role, "content": f"{role}: {word}"}
+    for role, word in (("system", "aaaa"), ("user", "bbbb"), ("assistant", "cccc"), ("user", "dddd"))
+)
+"""The messages that a template is run over."""
 
 
 def without_bos(text: str) -> str:
@@ -108,15 +109,11 @@ def split_thoughts(text: str) -> tuple[str, list[str]]:
 
     The template may have opened the first thought: then only its end is in the text.
     """
-    said, thoughts, at = "", [], 0
-    for part in _PARTS.finditer(text):
-        if part["thought"] is not None:
-            said, at = said + text[at : part.start()], part.end()
-            thoughts.append(part["thought"])
-        elif part["end"] and not thoughts:
-            said, at = "", part.end()
-            thoughts.append(text[: part.start()])
-    return said + text[at:], thoughts
+    tags = [part for part in _PARTS.finditer(text) if part.lastgroup]
+    if tags and tags[0]["end"]:
+        return split_thoughts(f"<think>{text}")
+    said = _PARTS.sub(lambda part: "" if part.lastgroup == "thought" else part[0], text)
+    return said, [part["thought"] for part in tags if not part["end"]]
 
 
 def derive(render: Render) -> Template:
@@ -125,22 +122,21 @@ def derive(render: Render) -> Template:
     What `render` raises for a single user message is passed on; for a system message it means that the template has no
     such role.
     """
-    user, reply, again = _message("user", _USER), _message("assistant", _REPLY), _message("user", _AGAIN)
-    first_user, tail = _around(render([user], True), _USER)
-    _, close = _around(render([user], False), _USER)
+    first_user, tail = _around(render([_USER], True), _USER)
+    _, close = _around(render([_USER], False), _USER)
     if not tail.startswith(close):  # the template asks for the reply in either case
         close = tail
-    _, after_reply = _around(render([user, reply], False), _REPLY)
-    talk = render([user, reply, again], True)
-    _, reply_open = _around(talk.partition(_REPLY)[0], _USER)
+    _, after_reply = _around(render([_USER, _REPLY], False), _REPLY)
+    talk = render([_USER, _REPLY, _AGAIN], True)
+    _, reply_open = _around(talk.partition(_REPLY["content"])[0], _USER)
     if reply_open.startswith(tail) and "<|channel|>" in reply_open:
         tail = reply_open  # gpt-oss chooses a channel; in another one, thought and answer would be one text
-    between, _ = _around(talk.partition(_REPLY)[2], _AGAIN)
+    between, _ = _around(talk.partition(_REPLY["content"])[2], _AGAIN)
     if not between.startswith(after_reply):
         after_reply = ""
     user_open = between.removeprefix(after_reply)
     try:
-        begin, rest = _around(render([_message("system", _SYSTEM), user], True), _SYSTEM)
+        begin, rest = _around(render([_SYSTEM, _USER], True), _SYSTEM)
         after_system, _ = _around(rest, _USER)
     except UsageError:
         begin, after_system = first_user, "\n\n"
@@ -162,12 +158,9 @@ def derive(render: Render) -> Template:
     )
 
 
-def _message(role: str, content: str) -> Message:
-    return {"role": role, "content": content}
-
-
-def _around(text: str, content: str) -> tuple[str, str]:
+def _around(text: str, message: Message) -> tuple[str, str]:
     """The text before and after a message. Raises UsageError if the message is not in it once."""
+    content = message["content"]
     before, found, after = text.partition(content)
     if not found or content in after:
         raise UsageError(f"the chat template does not repeat the message {content!r}: give another with --template")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from weavegen.kernel.context import role, tagged_json
+from weavegen.kernel.context import role
 from weavegen.kernel.template import split_thoughts
 from weavegen.trace.blocks import BlockType
 
@@ -90,6 +90,7 @@ def _written(name: str, arguments: Any) -> str:
     """A call as the text has it. Arguments that are not JSON stay as they are: the agent says what is wrong."""
     try:
         value = json.loads(arguments) if isinstance(arguments, str) and arguments else arguments or {}
-        return tagged_json({"name": name, "arguments": value})
+        text = json.dumps({"name": name, "arguments": value}, ensure_ascii=False)
+        return text.replace("</tool_", r"<\/tool_")  # the same in JSON, but no tag
     except (ValueError, RecursionError):
         return f'{{"name": {json.dumps(name)}, "arguments": {arguments}}}'
