@@ -2,7 +2,9 @@
 
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 
 import pytest
 
@@ -209,8 +211,27 @@ def test_a_server_that_fails_every_trace_is_no_fault_of_a_step(monkeypatch: pyte
 
 def test_an_answer_that_has_begun_must_soon_be_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "BODY_SECONDS", 0.5)
-    with RawServer(lambda request: slowly(answer(b"{}" * 100), 0.2)) as server:
+    head, _, body = answer(b"{}" * 100).partition(b"\r\n\r\n")
+    with RawServer(lambda request: chain([head + b"\r\n\r\n"], slowly(body, 0.2))) as server:
         began = time.monotonic()
         with pytest.raises(TransientError, match="did not answer in time"):
             http.Http("key", 60).post(f"{server.url}/completions", {"prompt": "#"}, dict)
         assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_blank_lines_before_an_answer_keep_the_connection(chunked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DeepSeek's API sends them while a request waits for its turn."""
+    monkeypatch.setattr(http, "BODY_SECONDS", 0.5)
+    head = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: 12"
+
+    def reply(request: object) -> Iterator[bytes]:
+        yield b"HTTP/1.1 200 OK\r\n%b\r\n\r\n" % head
+        for line in [b"\n"] * 10 + [b"{}"]:
+            yield b"%x\r\n%b\r\n" % (len(line), line) if chunked else line
+            time.sleep(0.1)
+        if chunked:
+            yield b"0\r\n\r\n"
+
+    with RawServer(reply) as server:
+        assert http.Http("key", 60).post(f"{server.url}/completions", {"prompt": "#"}, dict) == {}

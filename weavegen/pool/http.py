@@ -27,7 +27,7 @@ CONNECT_TIMEOUT_SECONDS = 5.0
 MIN_ANSWER_BYTES, MAX_ANSWER_BYTES = 8 * 2**20, 256 * 2**20
 """Bounds on the limit of an answer's size, head included."""
 PIECE_BYTES = 2**20
-BODY_SECONDS = 60.0  # time from the first byte of an answer to its last one
+BODY_SECONDS = 60.0  # time from the first byte of an answer's JSON to its last one
 BUSY_STATUSES = frozenset({408, 425, 429, 503})  # HTTP statuses of an overloaded server
 REQUEST_STATUSES = frozenset({400, 409, 413, 414, 415, 422, 431})
 """HTTP statuses that concern the request. All others concern the server or its address."""
@@ -52,7 +52,7 @@ class _BoundedReader(io.RawIOBase):
 
     def __init__(self, answer: io.BufferedReader, sock: socket.socket) -> None:
         self._answer, self._sock = answer, sock
-        self._left, self._begun = _bounds.bytes, False
+        self._left = _bounds.bytes
 
     def readable(self) -> bool:
         return True
@@ -64,8 +64,6 @@ class _BoundedReader(io.RawIOBase):
         self._sock.settimeout(seconds)
         count = self._answer.readinto1(buffer)
         self._left -= count
-        if not self._begun:  # a server sends its answer once it is complete
-            self._begun, _bounds.until = True, min(_bounds.until, time.monotonic() + BODY_SECONDS)
         if self._left < 0:
             raise TransientError(f"more than {_bounds.bytes >> 20} MiB", kind="malformed")
         return count
@@ -142,11 +140,14 @@ class Http:
         _bounds.until = time.monotonic() + seconds
         waits = urllib3.Timeout(connect=min(CONNECT_TIMEOUT_SECONDS, seconds), read=seconds)
         options: dict[str, Any] = {"headers": self._headers, "retries": False, "redirect": False}
+        options |= {"preload_content": False, "decode_content": False}
         try:
-            answer = manager.request(
-                method, url, body=body, timeout=waits, preload_content=False, decode_content=False, **options
-            )
-            data = b"".join(iter(lambda: answer.read(PIECE_BYTES), b""))
+            answer = manager.request(method, url, body=body, timeout=waits, **options)
+            data = b""
+            while not data.strip() and (data := answer.read1(PIECE_BYTES)):
+                pass  # DeepSeek sends blank lines while a request waits
+            _bounds.until = min(_bounds.until, time.monotonic() + BODY_SECONDS)  # the answer is complete by now
+            data += b"".join(iter(lambda: answer.read(PIECE_BYTES), b""))
         except TransientError as error:
             raise TransientError(f"{url} answered {error}", kind=error.kind) from None
         except urllib3.exceptions.NewConnectionError as error:
