@@ -308,6 +308,53 @@ def test_a_message_that_broke_off_is_no_answer(broken: dict[str, object]) -> Non
     assert usage.requests == 1, "the ledger has it, too"
 
 
+CONVERSATION = [
+    (BlockType.SYSTEM, '<tools>\n{"type": "function", "function": {"name": "f"}}\n</tools>'),
+    *SAID,
+    (BlockType.ASSISTANT, '<think>I look.</think>\nSo:\n<tool_call>{"name": "f", "arguments": {}}</tool_call>'),
+    (BlockType.TOOL, '<tool_response>{"success": true}</tool_response>'),
+]
+
+
+@pytest.mark.parametrize(
+    ("status", "refusal"),
+    [
+        ("404 Not Found", "No endpoints found that support tool use. To learn more, visit https://openrouter.ai/docs"),
+        ("400 Bad Request", "registry.ollama.ai/library/gemma:latest does not support tools"),
+        ("400 Bad Request", "`tool calling` is not supported with this model"),
+        ("400 Bad Request", "This model only supports single tool-calls at once!"),
+        ("400 Bad Request", "tools param requires --jinja flag"),
+    ],
+)
+def test_tools_that_a_server_refuses_stay_in_the_text(status: str, refusal: str) -> None:
+    def reply(request: dict[str, Any]) -> bytes:
+        if "tools" in request:
+            return answer({"error": {"message": refusal}}, status)
+        return answer({"choices": [{"index": 0, "message": WELL}]})
+
+    with RawServer(reply) as raw:
+        raw.paths = ("/v1/chat/completions",)
+        client = ChatClient(raw.url, "EMPTY")
+        for requests in (2, 3):
+            assert client.sample("raw", CONVERSATION).continuations[0].text == "Yes"
+            assert raw.requests == requests, "the refusal is remembered"
+        client.close()
+
+
+@pytest.mark.parametrize(
+    "refusal", ["messages with role 'tool' must follow 'tool_calls'", "Invalid 'tools[0].function.name': too long"]
+)
+def test_a_faulty_message_of_a_tool_is_no_refusal_of_tools(refusal: str) -> None:
+    with RawServer(lambda _: answer({"error": {"message": refusal}}, "400 Bad Request")) as raw:
+        raw.paths = ("/v1/chat/completions",)
+        client = ChatClient(raw.url, "EMPTY")
+        for _ in range(2):
+            with pytest.raises(ModelError, match="tool"):
+                client.sample("raw", CONVERSATION)
+        client.close()
+    assert raw.requests == 2
+
+
 def test_a_refusal_is_a_message(monkeypatch: pytest.MonkeyPatch, server: Process) -> None:
     client = ChatClient(server.url, "EMPTY")
     real = client._request

@@ -22,7 +22,8 @@ logger = logging.getLogger(__name__)
 NEW_LIMIT = "max_completion_tokens"
 """The name of `max_tokens` for a server whose refusal says so, as OpenAI's does for newer models."""
 OPTIONAL = {
-    "tools": "tool",  # vLLM refuses `"auto" tool choice`
+    "tools": r"support[^.]*\b(tool|function call)|\btool[^.]* not (supported|enabled|permitted)"
+    r"|tools? (choice|param) requires|(unrecognized|unknown)[^.]*\btools\b",  # not what a tool's message lacks
     "seed": "['\"`]seed['\"`]",
     "stop": "['\"`]stop['\"`]",
     "n": "['\"`]n['\"`]|only one completion choice",  # the latter is llama.cpp's
@@ -174,6 +175,8 @@ class ChatClient:
         try:
             return self._http.post(f"{self.base_url}/chat/completions", options, _Answer, seconds)
         except NotFound as error:
+            if "tools" in options and re.search(OPTIONAL["tools"], str(error)):  # so OpenRouter refuses them
+                raise
             raise Unfit(f"{error} ({ADDRESS_ADVICE})") from None
 
     def _replies(self, answers: Sequence[_Answer], n: int) -> Sampled:
