@@ -423,6 +423,31 @@ def test_a_server_that_writes_one_message_is_asked_for_each(refusal: str | None)
     assert usage.requests == usage.sequences == (7 if refusal is None else 6), "every answer is in the ledger"
 
 
+def test_messages_that_are_requested_one_by_one_are_not_requested_again() -> None:
+    """When one fails, the pool calls again. The first call asks for all at once, and for its first three."""
+    seeds: list[object] = []
+
+    def reply(request: dict[str, object]) -> bytes:
+        seeds.append(request["seed"])
+        if len(seeds) == 4:
+            return answer({"error": {"message": "overloaded"}}, "503 Service Unavailable")
+        return answer({"choices": [{"index": 0, "message": WELL | {"content": str(len(seeds))}}], "usage": USAGE})
+
+    with RawServer(reply) as raw:
+        raw.paths = ("/v1/chat/completions",)
+        client = ChatClient(raw.url, "EMPTY")
+        with metered() as failed, pytest.raises(Busy):
+            client.sample("raw", SAID, n=4, seed=7)
+        with metered() as usage:
+            told = [reply.text for reply in client.sample("raw", SAID, n=4, seed=7).continuations]
+            other = [reply.text for reply in client.sample("raw", SAID, n=2, seed=9).continuations]
+            again = [reply.text for reply in client.sample("raw", SAID, n=2, seed=7).continuations]
+        client.close()
+    assert seeds == [7, 7, 8, 9, 9, 10, 9, 10, 7, 8]
+    assert told + other + again == ["2", "3", "5", "6", "7", "8", "9", "10"]
+    assert (failed.requests, usage.requests) == (3, 6)
+
+
 def test_a_limit_on_tokens_has_the_name_that_the_server_wants() -> None:
     """OpenAI's newer models refuse `max_tokens`, logprobs, and every temperature but the default."""
     asked: list[dict[str, object]] = []

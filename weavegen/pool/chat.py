@@ -83,6 +83,8 @@ class ChatClient:
         self.base_url = base_url
         self._http = Http(api_key, timeout)
         self._refused: set[str] = set()
+        self._kept: dict[tuple[Any, ...], Sampled] = {}
+        """Messages of calls that ask one by one and have not got all yet, by model, conversation, seed and number."""
 
     def sample(
         self,
@@ -109,13 +111,12 @@ class ChatClient:
             taken["messages"] = chat_messages.messages_of(said, native="tools" in taken)
             try:
                 if "n" not in taken:
-                    seeds = [{"seed": taken["seed"] + number} if "seed" in taken else {} for number in range(n)]
-                    return self._replies([self._request(taken | own) for own in seeds], 1)
+                    return self._one_by_one(taken, [(model, *said, seed, number) for number in range(n)])
                 answer = self._request(taken)
                 if n > 1 and len(answer.choices) == 1:
-                    self._replies([answer], 1)  # the ledger has it, too
+                    self._replies(answer, 1)  # the ledger has it, too
                     raise ModelError(f"it answers one message, and 'n' is {n}")
-                return self._replies([answer], n)
+                return self._replies(answer, n)
             except ModelError as error:
                 reason = str(error).lower()
                 unknown = next((name for name in OPTIONAL if name in taken and re.search(OPTIONAL[name], reason)), None)
@@ -123,6 +124,18 @@ class ChatClient:
                     raise
                 logger.warning("%s does not take %s: %s", self.base_url, unknown, error)
                 self._refused.add(unknown)
+
+    def _one_by_one(self, options: dict[str, Any], keys: Sequence[tuple[Any, ...]]) -> Sampled:
+        """Request a message for each key. If one fails, those before it are there for the next attempt."""
+        replies = []
+        for number, key in enumerate(keys):
+            own = {"seed": options["seed"] + number} if "seed" in options else {}
+            replies.append(self._kept.get(key) or self._replies(self._request(options | own), 1))
+            self._kept[key] = replies[-1]
+        for key in (*keys, *list(self._kept)[:-1000]):  # the oldest are of calls that were given up
+            self._kept.pop(key, None)
+        whole = [one for reply in replies for one in reply.continuations]
+        return msgspec.structs.replace(replies[-1], continuations=whole)
 
     def yes_no(
         self, model: str, said: Sequence[Said], questions: Sequence[str], *, seed: int = 0, room: int = ANSWER_TOKENS
@@ -147,7 +160,7 @@ class ChatClient:
             try:
                 messages = chat_messages.messages_of(said, native=False)
                 answer = self._request({"model": model, "messages": messages} | exact)
-                self._replies([answer], 1)
+                self._replies(answer, 1)
                 top = Logprobs.read(answer.choices[0].logprobs).top
                 judged, lacking = yes_no.from_top(top), not top
                 if judged.yes + judged.no >= MIN_MASS:
@@ -169,7 +182,7 @@ class ChatClient:
     def probe(self, model: str, seconds: float) -> None:
         """Sample one token within `seconds`. Raises a request's errors."""
         body = {"model": model, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
-        self._replies([self._request(body, seconds)], 1)
+        self._replies(self._request(body, seconds), 1)
 
     def _request(self, options: dict[str, Any], seconds: float | None = None) -> _Answer:
         try:
@@ -179,23 +192,21 @@ class ChatClient:
                 raise
             raise Unfit(f"{error} ({ADDRESS_ADVICE})") from None
 
-    def _replies(self, answers: Sequence[_Answer], n: int) -> Sampled:
-        """Read one or several answers with `n` messages each, and count them in the ledger."""
-        replies: list[Continuation] = []
-        for answer in answers:
-            if len(answer.choices) != n:
-                raise TransientError(f"{self.base_url} sent {len(answer.choices)} messages for {n}", kind="malformed")
-            prompt, written = number(answer.usage, "prompt_tokens"), number(answer.usage, "completion_tokens")
-            cached = number(answer.usage, "prompt_tokens_details", "cached_tokens")
-            metering.count(n, prompt, cached, written)
-            shares = [None if written is None else (written + place) // n for place in range(n)]
-            replies += map(self._reply, answer.choices, shares)
+    def _replies(self, answer: _Answer, n: int) -> Sampled:
+        """Read an answer with `n` messages, and count it in the ledger."""
+        if len(answer.choices) != n:
+            raise TransientError(f"{self.base_url} sent {len(answer.choices)} messages for {n}", kind="malformed")
+        prompt, written = number(answer.usage, "prompt_tokens"), number(answer.usage, "completion_tokens")
+        cached = number(answer.usage, "prompt_tokens_details", "cached_tokens")
+        metering.count(n, prompt, cached, written)
+        shares = [None if written is None else (written + place) // n for place in range(n)]
+        replies = list(map(self._reply, answer.choices, shares))
         return Sampled(continuations=replies, prompt_tokens=prompt, cached_tokens=cached)
 
     def _reply(self, choice: _Choice, tokens: int | None) -> Continuation:
         message = choice.message
-        if choice.error or choice.finish_reason in ("abort", "error"):  # as by OpenRouter when a provider fails
-            why = choice.error or choice.finish_reason
+        why = choice.error or choice.finish_reason
+        if choice.error or why in ("abort", "error"):  # as by OpenRouter when a provider fails
             raise TransientError(f"{self.base_url} ended a message early: {why!s:.500}", kind="status")
         calls = [(call.function.name, call.function.arguments) for call in message.tool_calls or ()]
         if isinstance(message.refusal, str) and message.refusal:
