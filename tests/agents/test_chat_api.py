@@ -308,12 +308,39 @@ def test_a_message_that_broke_off_is_no_answer(broken: dict[str, object]) -> Non
     assert usage.requests == 1, "the ledger has it, too"
 
 
+THINKING = "The `reasoning_content` in the thinking mode must be passed back to the API."
 CONVERSATION = [
     (BlockType.SYSTEM, '<tools>\n{"type": "function", "function": {"name": "f"}}\n</tools>'),
     *SAID,
     (BlockType.ASSISTANT, '<think>I look.</think>\nSo:\n<tool_call>{"name": "f", "arguments": {}}</tool_call>'),
     (BlockType.TOOL, '<tool_response>{"success": true}</tool_response>'),
 ]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_thoughts_go_back_in_the_field_in_which_they_came(known: bool) -> None:
+    """DeepSeek's API refuses tool calls without them, also in the first request of a new worker."""
+    asked: list[dict[str, Any]] = []
+
+    def reply(request: dict[str, Any]) -> bytes:
+        asked.append(request)
+        called = [message for message in request["messages"] if "tool_calls" in message]
+        if any("reasoning_content" not in message for message in called):
+            return answer({"error": {"message": THINKING}}, "400 Bad Request")
+        return answer({"choices": [{"index": 0, "message": WELL | {"reasoning_content": "I think."}}]})
+
+    with RawServer(reply) as raw:
+        raw.paths = ("/v1/chat/completions",)
+        client = ChatClient(raw.url, "EMPTY")
+        if known:
+            client.sample("raw", CONVERSATION[:2])
+        [written] = client.sample("raw", CONVERSATION).continuations
+        client.close()
+    assert written.text == "<think>I think.</think>\nYes"
+    assert len(asked) == 2
+    [sent] = [message for message in asked[-1]["messages"] if "tool_calls" in message]
+    assert (sent["reasoning_content"], sent["content"]) == ("I look.", "So:")
+    assert "tools" in asked[-1]
 
 
 @pytest.mark.parametrize(

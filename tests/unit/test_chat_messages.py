@@ -105,6 +105,21 @@ def test_the_tags_of_thoughts_in_arguments_are_text() -> None:
     assert asks["content"] == "<think>I could write <tool_call>.</think>\nI write:"
 
 
+def test_thoughts_may_have_a_field_of_their_own() -> None:
+    """Where there are none it is empty: with tool calls, DeepSeek's API wants the field anyway."""
+    said = [USER, (BlockType.ASSISTANT, f"<think>Look. </think>\nSo.\n{CALL}"), (BlockType.TOOL, ANSWER)]
+    said += [
+        (BlockType.ASSISTANT, CALL),
+        (BlockType.TOOL, ANSWER),
+        (BlockType.ASSISTANT, "<think>Good.</think>\nDone."),
+    ]
+    for native in (True, False):
+        told = [one for one in messages_of(said, native=native, reasoning="reasoning") if one["role"] == "assistant"]
+        assert [one["reasoning"] for one in told] == ["Look.", "", "Good."]
+        assert told[0]["content"] == ("So." if native else f"So.\n{CALL}")
+        assert told[2]["content"] == "Done."
+
+
 def test_an_argument_may_hold_the_end_of_a_tag() -> None:
     for arguments in ({"code": "s.split('</tool_call>')"}, {"code": "'</tool_response>' in s"}, {"code": ""}):
         for sent in (arguments, json.dumps(arguments)):

@@ -31,6 +31,8 @@ OPTIONAL = {
     "max_tokens": NEW_LIMIT,
 }
 """Parameters that are left out once the server has refused them, with a regular expression for its refusal."""
+REASONING = ("reasoning_content", "reasoning")
+"""Fields of a message for what the model thought. DeepSeek's API wants the first one back with tool calls."""
 SAMPLES = 8
 """Answers to a yes/no question where the first token does not tell."""
 ANSWER_TOKENS = 4_096
@@ -83,6 +85,8 @@ class ChatClient:
         self.base_url = base_url
         self._http = Http(api_key, timeout)
         self._refused: set[str] = set()
+        self._reasoning: str | None = None
+        """The one of REASONING in which the server sends it, and gets it back."""
         self._kept: dict[tuple[Any, ...], Sampled] = {}
         """Messages of calls that ask one by one and have not got all yet, by model, conversation, seed and number."""
 
@@ -108,7 +112,8 @@ class ChatClient:
             taken = {name: value for name, value in options.items() if name not in left_out}
             if max_tokens and "max_tokens" in left_out:
                 taken[NEW_LIMIT] = max_tokens
-            taken["messages"] = chat_messages.messages_of(said, native="tools" in taken)
+            reasoning = self._reasoning
+            taken["messages"] = chat_messages.messages_of(said, native="tools" in taken, reasoning=reasoning)
             try:
                 if "n" not in taken:
                     return self._one_by_one(taken, [(model, *said, seed, number) for number in range(n)])
@@ -118,6 +123,9 @@ class ChatClient:
                     raise ModelError(f"it answers one message, and 'n' is {n}")
                 return self._replies(answer, n)
             except ModelError as error:
+                if reasoning is None and REASONING[0] in str(error):
+                    self._reasoning = REASONING[0]
+                    continue
                 reason = str(error).lower()
                 unknown = next((name for name in OPTIONAL if name in taken and re.search(OPTIONAL[name], reason)), None)
                 if unknown is None:
@@ -158,7 +166,7 @@ class ChatClient:
             limit = NEW_LIMIT if "max_tokens" in self._refused else "max_tokens"
             exact = {limit: 1, "temperature": 1.0, "logprobs": True, "top_logprobs": yes_no.TOP_TOKENS}
             try:
-                messages = chat_messages.messages_of(said, native=False)
+                messages = chat_messages.messages_of(said, native=False, reasoning=self._reasoning)
                 answer = self._request({"model": model, "messages": messages} | exact)
                 self._replies(answer, 1)
                 top = Logprobs.read(answer.choices[0].logprobs).top
@@ -213,8 +221,9 @@ class ChatClient:
             return Continuation(text=message.refusal, finish_reason="refusal", tokens=tokens)
         parts = message.content if isinstance(message.content, list) else [_Part(message.content or "")]
         thought = "".join(one.text for part in parts for one in part.thinking)  # so Mistral's models send it
-        reasoning = message.reasoning_content or message.reasoning or thought
-        text = without_nul(chat_messages.text_of("".join(part.text for part in parts), reasoning, calls))
+        if field := next((name for name in REASONING if getattr(message, name)), None):
+            self._reasoning, thought = field, getattr(message, field)
+        text = without_nul(chat_messages.text_of("".join(part.text for part in parts), thought, calls))
         finish = choice.finish_reason if isinstance(choice.finish_reason, str) else "stop"
         finish = "stop" if finish in ("tool_calls", "function_call") else finish
         return Continuation(text=text, finish_reason=finish, tokens=tokens)

@@ -34,28 +34,33 @@ def tools_of(said: Sequence[Said]) -> list[Message]:
     return []
 
 
-def messages_of(said: Sequence[Said], *, native: bool) -> list[Message]:
+def messages_of(said: Sequence[Said], *, native: bool, reasoning: str | None = None) -> list[Message]:
     """The messages of a conversation. `native`: tool calls and their answers have the API's own form, where all calls
-    of a message are valid; else they stay in the text.
+    of a message are valid; else they stay in the text. `reasoning`: the field for thoughts; None: they stay, too.
 
     A message of the user after another, or after a tool's answer, continues it: strict chat templates refuse both.
     """
     messages: list[Message] = []
     pairs = iter(zip(said, [*said[1:], (BlockType.USER, "")], strict=False))
     for (type, text), (next_type, next_text) in pairs:
-        rest, thoughts = split_thoughts(text) if type is BlockType.ASSISTANT else (text, [])
-        calls = _calls(rest, len(messages)) if native and type is BlockType.ASSISTANT else []
+        if type is not BlockType.ASSISTANT:
+            if role(type) == "user" and messages and messages[-1]["role"] in ("user", "tool"):
+                messages[-1]["content"] += f"\n\n{text}"
+            else:
+                messages.append({"role": role(type), "content": text})
+            continue
+        rest, thoughts = split_thoughts(text)
+        thought = "\n".join(thoughts)
+        own = {"content": rest.strip(), reasoning: thought.strip()} if reasoning else {"content": text}
+        messages.append({"role": "assistant", **own})
+        calls = _calls(rest, len(messages) - 1) if native else []
         answers = RESPONSE.findall(next_text) if next_type is BlockType.TOOL else []
         if calls and len(answers) == len(calls):  # the API would refuse calls without answers
-            content = text_of(CALL.sub("", rest).strip(), "\n".join(thoughts), [])
-            messages.append({"role": role(type), "content": content, "tool_calls": calls})
+            content = text_of(CALL.sub("", rest).strip(), None if reasoning else thought, [])
+            messages[-1] |= {"content": content, "tool_calls": calls}
             for call, answer in zip(calls, answers, strict=True):
                 messages.append({"role": "tool", "tool_call_id": call["id"], "content": answer})
             next(pairs)  # the answers
-        elif role(type) == "user" and messages and messages[-1]["role"] in ("user", "tool"):
-            messages[-1]["content"] += f"\n\n{text}"
-        else:
-            messages.append({"role": role(type), "content": text})
     return messages
 
 
