@@ -154,7 +154,8 @@ def test_a_server_like_llama_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
     top = [{"id": 9, "token": "Yes", "logprob": -0.2, "bytes": [89]}, {"id": 8, "token": " No", "logprob": -2.0}]
     listed = {"content": [{**top[0], "top_logprobs": [*top, {"id": 2, "token": "", "logprob": None}]}]}
     models = {"data": [{"id": "raw", "meta": {"n_ctx": 4096, "n_ctx_train": 8192}}]}
-    with RawServer(lambda request: answer(completion(request, logprobs=listed))) as server:
+    sent: list[dict[str, object]] = []
+    with RawServer(lambda request: sent.append(request) or answer(completion(request, logprobs=listed))) as server:  # type: ignore[func-returns-value]
         right = server.answer
         monkeypatch.setattr(
             server, "answer", lambda at, body: answer(models) if at == "/v1/models" else right(at, body)
@@ -169,6 +170,8 @@ def test_a_server_like_llama_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
         [one] = client.sample("Hello", stop=(), **SAMPLING).continuations  # type: ignore[arg-type]
         assert (one.token_ids, one.logprobs) == ([9], [-0.2])
         client.close()
+    penalty = {"repetition_penalty": 1.02, "repeat_penalty": 1.02, "repeat_last_n": 4096}
+    assert sent[-1].items() >= (penalty | {"top_p": 1.0, "min_p": 0.0, "logprobs": 1}).items()
 
 
 def test_tokens_of_a_server_like_sglang(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,23 +39,16 @@ DEFAULT_CHARS_PER_TOKEN = 3.0
 TOKEN_ID = re.compile("token_id:([0-9]{1,9})")
 _IMPOSSIBLE = -9999.0
 """vLLM's value for a logprob of minus infinity."""
-NO_MASS = (
-    "the model {model} gives no probability to yes or no: is it an instruction-tuned model, and does the chat template "
-    "fit it?"
+NO_MASS = "the model {model} gives no probability to yes or no: is it instruction-tuned, and does its template fit?"
+OPTIONAL = (
+    *("priority", "top_k", "min_p", "repetition_penalty", "repeat_penalty", "repeat_last_n", "seed"),
+    *("return_tokens_as_token_ids", "add_special_tokens"),
 )
-OPTIONAL = {
-    "priority": "old traces don't go first (vLLM: `--scheduling-policy priority`)",
-    "top_k": "the server's own value applies",
-    "repetition_penalty": "the server's own value applies",
-    "seed": "equal seeds give different traces",
-    "return_tokens_as_token_ids": "no ids of sampled tokens are recorded",
-    "add_special_tokens": "the server adds its BOS token to texts",
-}
-"""Parameters that a server may refuse, and what follows."""
+"""Parameters that a server may refuse. `capabilities` says what follows."""
 CHAT_ONLY = "{url} has only the chat API: for weave and planning use vLLM or llama.cpp, which have logprobs"
 UNKNOWN = re.compile("unrecognized|unknown|unexpected|extra|unsupported|not (?:supported|enabled|permitted)")
 """Words of servers that refuse a parameter, whatever its value."""
-BYTES_PER_TOKEN, BYTES_PER_LISTED_TOKEN = 256, 1024
+BYTES_PER_TOKEN, BYTES_PER_LISTED_TOKEN = 512, 1024
 """Bytes that an answer may have for a sampled token, and for a token whose logprob is listed, with generous room."""
 
 Prompt = str | Tokens
@@ -162,7 +155,7 @@ class ModelClient:
             listed = told.get("tokens") if "count" in told else None
             self._tokenizer = ids = tuple(listed) if isinstance(listed, list) else ()
             if not ids:
-                logger.warning("%s has no /tokenize as vLLM has it: prompts go to it as text", self.base_url)
+                logger.warning("%s has no /tokenize as vLLM has it: prompts are text; give --template", self.base_url)
         return ids
 
     @property
@@ -192,15 +185,11 @@ class ModelClient:
     def template(self) -> Template:
         """Ask the server for the chat template of the model, once. PLAIN if it has none, or reports none."""
         if self._template is None:
-            template = PLAIN
             try:
-                if self.tokenizer:
-                    template = derive(self._render)
-                else:
-                    logger.warning("%s reports no chat template: give it with --template", self.base_url)
+                self._template = derive(self._render) if self.tokenizer else PLAIN
             except (ModelError, UsageError) as error:
-                logger.warning("%s applies no chat template (%s): blocks go to it as plain text", self.base_url, error)
-            self._template = template
+                logger.warning("%s tells no chat template (%s): give it with --template", self.base_url, error)
+                self._template = PLAIN
         return self._template
 
     def _render(self, messages: Sequence[Message], asks: bool) -> str:
@@ -237,22 +226,13 @@ class ModelClient:
         The server gets the first MAX_STOPS stop strings; the client cuts the text at the others. `priority`:
         waiting requests with the lowest value go first.
         """
-        answer = self._complete(
-            [prompt],
-            n,
-            priority,
-            BYTES_PER_TOKEN * max_tokens,
-            max_tokens=max_tokens,
-            temperature=temperature,
-            top_p=1.0,  # else the model's generation_config applies
-            top_k=top_k,
-            repetition_penalty=repetition_penalty,
-            seed=seed,
-            stop=list(stop[:MAX_STOPS]),
-            # `return_token_ids` would repeat the prompt's ids in each of the n choices.
-            logprobs=0,
-            return_tokens_as_token_ids=True,
-        )
+        options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "seed": seed}
+        options |= {"top_p": 1.0, "min_p": 0.0, "repetition_penalty": repetition_penalty}  # else the server's own apply
+        # `return_token_ids` would repeat the prompt's ids in each of the n choices.
+        options |= {"stop": list(stop[:MAX_STOPS]), "logprobs": 0, "return_tokens_as_token_ids": True}
+        if self._served_model().meta:  # llama.cpp names the penalty otherwise, and counts what it lists
+            options |= {"repeat_penalty": repetition_penalty, "repeat_last_n": self.length, "logprobs": 1}
+        answer = self._complete([prompt], n, priority, BYTES_PER_TOKEN * max_tokens, **options)
         usage = answer.usage or _Usage()
         if isinstance(prompt, str) and usage.prompt_tokens:
             self._chars_per_token = min(self._chars_per_token, len(prompt) / usage.prompt_tokens)
@@ -262,11 +242,9 @@ class ModelClient:
         for at, one in enumerate(continuations):
             tokens = one.tokens or math.ceil(share * (len(one.text) + 1)) or None
             continuations[at] = msgspec.structs.replace(one, tokens=tokens)
-        return Sampled(
-            continuations=continuations,
-            prompt_tokens=usage.prompt_tokens,
-            cached_tokens=usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else None,
-        )
+        details = usage.prompt_tokens_details
+        cached = details.cached_tokens if details else None
+        return Sampled(continuations=continuations, prompt_tokens=usage.prompt_tokens, cached_tokens=cached)
 
     def yes_no(self, prompts: Sequence[Prompt], *, priority: int = 0) -> list[YesNo]:
         """Return the probability mass of yes and of no as the next token of each prompt, before temperature.
@@ -366,19 +344,18 @@ class ModelClient:
         encoded = [
             without_bos(one) or one if isinstance(one, str) else msgspec.Raw(b"[%b]" % one.json) for one in prompts
         ]
-        body = {
-            "model": self.model,
-            "prompt": encoded[0] if len(encoded) == 1 else encoded,
-            "n": n,
-            "add_special_tokens": isinstance(prompts[0], str),
-            **options,
-        }
-        answer = self._taken(body | ({"priority": priority} if priority else {}), most * len(prompts) * n)
+        prompt = encoded[0] if len(encoded) == 1 else encoded
+        body = {"model": self.model, "prompt": prompt, "n": n, "add_special_tokens": isinstance(prompts[0], str)}
+        body |= options | ({"priority": priority} if priority else {})
+        answer = self._taken(body, most * len(prompts) * n)
         usage = answer.usage or _Usage()
         details = usage.prompt_tokens_details
         # Of several prompts vLLM reports the cached tokens of the last one.
         cached = details.cached_tokens if details is not None and len(prompts) == 1 else None
         read = None if usage.prompt_tokens is None else usage.prompt_tokens * n
+        if usage.completion_tokens is not None:  # of several choices llama.cpp counts those of the first
+            listed = sum(len(choice.logprobs.tokens) for choice in answer.choices if choice.logprobs)
+            usage.completion_tokens = max(usage.completion_tokens, listed)
         metering.count(len(prompts) * n, read, cached, usage.completion_tokens)
         if sorted(choice.index for choice in answer.choices) != list(range(len(prompts) * n)):
             count = len(answer.choices)
@@ -398,7 +375,7 @@ class ModelClient:
                 unknown = [name for name in OPTIONAL if name in asked and name in reason]
                 if not unknown or not UNKNOWN.search(reason):
                     raise
-                logger.warning("%s does not take %s: %s", self.base_url, unknown[0], OPTIONAL[unknown[0]])
+                logger.warning("%s does not take %s: %s", self.base_url, unknown[0], error)
                 self._refused.add(unknown[0])
 
     def _ask(self, body: Mapping[str, Any], most: int = 0, seconds: float | None = None) -> _Completion:
