@@ -1,6 +1,7 @@
 """weavegen asks model servers what they can do: the simulation, nano, and servers with fewer features."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from weavegen.pool import capabilities
 from weavegen.pool.capabilities import FEATURES, Capabilities
 from weavegen.pool.chat import ChatClient
 from weavegen.pool.client import ModelClient
+from weavegen.pool.metering import metered
 from weavegen.pool.survey import survey
 from weavegen.pool.tokens import Tokens
 from weavegen.pool.yes_no import from_top
@@ -172,6 +174,39 @@ def test_a_server_like_llama_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
         client.close()
     penalty = {"repetition_penalty": 1.02, "repeat_penalty": 1.02, "repeat_last_n": 4096}
     assert sent[-1].items() >= (penalty | {"top_p": 1.0, "min_p": 0.0, "logprobs": 1}).items()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "status", "refusal"),
+    [
+        (4, "400 Bad Request", "Field 'n': Value must be between 1 <= value <= 4, but got 16"),
+        (1, "500 Internal Server Error", "Only one completion choice is allowed"),
+    ],
+)
+def test_choices_that_a_server_gives_in_several_answers(allowed: int, status: str, refusal: str) -> None:
+    """llama.cpp gives one for each of its slots, older versions one, and its usage has the tokens of the first."""
+    asked: list[tuple[int, int]] = []
+
+    def reply(request: dict[str, Any]) -> bytes:
+        asked.append((request["n"], request["seed"]))
+        if request["n"] > allowed:
+            return answer({"error": {"message": refusal}}, status)
+        choices = completion(request)["choices"]
+        for choice in choices:
+            choice["text"] = str(request["seed"] + choice["index"])
+        return answer({"choices": choices, "usage": {"prompt_tokens": 5, "completion_tokens": 1}})
+
+    with RawServer(reply) as server:
+        client = ModelClient(server.url, "EMPTY", None)
+        with metered() as usage:
+            many = client.sample("Hello", stop=(), **SAMPLING | {"n": 16})  # type: ignore[arg-type]
+            few = client.sample("Hello", stop=(), **SAMPLING | {"n": 6})  # type: ignore[arg-type]
+        client.close()
+    assert [one.text for one in many.continuations] == [str(seed) for seed in range(1, 17)]
+    assert [one.text for one in few.continuations] == [str(seed) for seed in range(1, 7)]
+    parts = [(min(allowed, n - at), 1 + at) for n in (16, 6) for at in range(0, n, allowed)]
+    assert asked == [(16, 1), *parts], "the limit is remembered"
+    assert (usage.sequences, usage.prompt_tokens, usage.sampled_tokens) == (22, 5 * 22, 22)
 
 
 def test_tokens_of_a_server_like_sglang(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import math
 import re
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
@@ -48,6 +49,8 @@ OPTIONAL = (
 CHAT_ONLY = "{url} has only the chat API: for weave and planning use vLLM or llama.cpp, which have logprobs"
 UNKNOWN = re.compile("unrecognized|unknown|unexpected|extra|unsupported|not (?:supported|enabled|permitted)")
 """Words of servers that refuse a parameter, whatever its value."""
+FEWER_CHOICES = re.compile(r"['\"`]n['\"`](?:.*<= (\d+))?|only one completion choice", re.IGNORECASE)
+"""A refusal of so many choices, with the number that the server allows, if it tells; as by llama.cpp."""
 BYTES_PER_TOKEN, BYTES_PER_LISTED_TOKEN = 512, 1024
 """Bytes that an answer may have for a sampled token, and for a token whose logprob is listed, with generous room."""
 
@@ -117,6 +120,8 @@ class ModelClient:
         """Whether the server has a chat API and no completions, as far as is known."""
         self._refused: set[str] = set()
         """Parameters that the server does not take."""
+        self._most_choices = sys.maxsize
+        """Choices of a request that the server gives, as far as is known."""
         self._scores = False
         """Whether it was asked yes/no questions."""
 
@@ -340,6 +345,12 @@ class ModelClient:
 
     def _complete(self, prompts: Sequence[Prompt], n: int, priority: int, most: int, **options: Any) -> _Completion:
         """Request `n` choices for every prompt, of at most `most` bytes each, and return them in order."""
+        if n > (fits := self._most_choices):  # then there is one prompt
+            seeds = ((at, options | {"seed": options["seed"] + at}) for at in range(0, n, fits))
+            parts = [self._complete(prompts, min(fits, n - at), priority, most, **own) for at, own in seeds]
+            written = sum(part.usage.completion_tokens or 0 for part in parts if part.usage)
+            usage = msgspec.structs.replace(parts[-1].usage or _Usage(), completion_tokens=written)
+            return _Completion([choice for part in parts for choice in part.choices], usage)
         # Token ids are JSON already. To a text, llama.cpp adds a BOS token whatever `add_special_tokens` says.
         encoded = [
             without_bos(one) or one if isinstance(one, str) else msgspec.Raw(b"[%b]" % one.json) for one in prompts
@@ -347,7 +358,14 @@ class ModelClient:
         prompt = encoded[0] if len(encoded) == 1 else encoded
         body = {"model": self.model, "prompt": prompt, "n": n, "add_special_tokens": isinstance(prompts[0], str)}
         body |= options | ({"priority": priority} if priority else {})
-        answer = self._taken(body, most * len(prompts) * n)
+        try:
+            answer = self._taken(body, most * len(prompts) * n)
+        except (ModelError, TransientError) as error:  # older versions of llama.cpp answer 500
+            allowed = FEWER_CHOICES.search(str(error))
+            if allowed is None or n == 1:
+                raise
+            self._most_choices = min(n - 1, int(allowed[1] or 1))
+            return self._complete(prompts, n, priority, most, **options)
         usage = answer.usage or _Usage()
         details = usage.prompt_tokens_details
         # Of several prompts vLLM reports the cached tokens of the last one.
