@@ -209,6 +209,26 @@ def test_choices_that_a_server_gives_in_several_answers(allowed: int, status: st
     assert (usage.sequences, usage.prompt_tokens, usage.sampled_tokens) == (22, 5 * 22, 22)
 
 
+def test_special_tokens_end_a_text_by_their_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM leaves them out of its texts, so that as strings they end nothing."""
+    words = {"<|im_end|>": [7], "<|im_start|>": [8], "#endblock": [1, 2], "\n": [3]}
+    with RawServer() as server:
+        right, sent = server.answer, list[dict[str, Any]]()
+
+        def reply(at: str, body: dict[str, Any]) -> object:
+            if at == "/tokenize":
+                ids = words.get(body["prompt"], [4, 5])
+                return answer({"count": len(ids), "tokens": ids})
+            sent.append(body)
+            return right(at, body)
+
+        monkeypatch.setattr(server, "answer", reply)
+        client = ModelClient(server.url, "EMPTY", None)
+        client.sample(Tokens.of([1]), stop=("#endblock", "\n", "<|im_end|>", "<|im_start|>"), **SAMPLING)  # type: ignore[arg-type]
+        client.close()
+    assert sent[-1]["stop_token_ids"] == [7, 8]
+
+
 def test_tokens_of_a_server_like_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its /detokenize names the text otherwise, and leaves special tokens out if it is not asked for them."""
     with RawServer() as server:

@@ -42,7 +42,7 @@ _IMPOSSIBLE = -9999.0
 """vLLM's value for a logprob of minus infinity."""
 NO_MASS = "the model {model} gives no probability to yes or no: is it instruction-tuned, and does its template fit?"
 OPTIONAL = (
-    *("priority", "top_k", "min_p", "repetition_penalty", "repeat_penalty", "repeat_last_n", "seed"),
+    *("priority", "top_k", "min_p", "repetition_penalty", "repeat_penalty", "repeat_last_n", "seed", "stop_token_ids"),
     *("return_tokens_as_token_ids", "add_special_tokens"),
 )
 """Parameters that a server may refuse. `capabilities` says what follows."""
@@ -235,6 +235,9 @@ class ModelClient:
         options |= {"top_p": 1.0, "min_p": 0.0, "repetition_penalty": repetition_penalty}  # else the server's own apply
         # `return_token_ids` would repeat the prompt's ids in each of the n choices.
         options |= {"stop": list(stop[:MAX_STOPS]), "logprobs": 0, "return_tokens_as_token_ids": True}
+        if self.tokenizer:  # vLLM leaves special tokens out of its texts, so that they end none as strings
+            ends = (self.encode(word).ids for word in stop if word.strip())
+            options["stop_token_ids"] = [ids[0] for ids in ends if len(ids) == 1]
         if self._served_model().meta:  # llama.cpp names the penalty otherwise, and counts what it lists
             options |= {"repeat_penalty": repetition_penalty, "repeat_last_n": self.length, "logprobs": 1}
         answer = self._complete([prompt], n, priority, BYTES_PER_TOKEN * max_tokens, **options)
