@@ -177,7 +177,8 @@ def test_without_logprobs_a_question_is_asked_several_times(server: Process, mon
 @pytest.mark.parametrize("field", ["content", "reasoning_content"])
 def test_a_model_that_thinks_before_its_answer_is_let_think(field: str) -> None:
     """Its first token begins a thought, so the logprobs say nothing. Some servers return the thought apart."""
-    token = {"token": "<think>", "logprob": -0.001, "top_logprobs": [{"token": "<think>", "logprob": -0.001}]}
+    likely = [{"token": "<think>", "logprob": -0.7}, {"token": "Yes", "logprob": -4.0}]  # half of it is not listed
+    token = likely[0] | {"top_logprobs": likely}
 
     def reply(request: dict[str, Any]) -> bytes:
         if "logprobs" in request:

@@ -209,6 +209,22 @@ def test_choices_that_a_server_gives_in_several_answers(allowed: int, status: st
     assert (usage.sequences, usage.prompt_tokens, usage.sampled_tokens) == (22, 5 * 22, 22)
 
 
+def test_scores_of_a_server_that_lists_few_logprobs() -> None:
+    asked: list[int] = []
+
+    def reply(request: dict[str, Any]) -> bytes | None:
+        asked.append(request["logprobs"])
+        refusal = f"Requested sample logprobs of {asked[-1]}, which is greater than max allowed: 5"
+        return answer({"error": {"message": refusal}}, "400 Bad Request") if asked[-1] > 5 else None
+
+    with RawServer(reply) as server:
+        client = ModelClient(server.url, "EMPTY", None)
+        for _ in range(2):
+            assert client.yes_no(["Is it?"]) == [from_top({"Yes": -0.2, "No": -2.0})]
+        client.close()
+    assert asked == [20, 5, 5], "the limit is remembered"
+
+
 def test_special_tokens_end_a_text_by_their_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """vLLM leaves them out of its texts, so that as strings they end nothing."""
     words = {"<|im_end|>": [7], "<|im_start|>": [8], "#endblock": [1, 2], "\n": [3]}

@@ -1,6 +1,7 @@
 """The client of a server's chat API: for agents that converse with a server that has no completions."""
 
 import logging
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -38,7 +39,7 @@ SAMPLES = 8
 ANSWER_TOKENS = 4_096
 """Tokens of each of them, with the model's thoughts."""
 MIN_MASS = 0.1
-"""Probability of yes and no together below which the first token begins something else, such as a thought."""
+"""Listed probability of yes and no together below which the first token begins something else, such as a thought."""
 
 
 class _Function(msgspec.Struct):
@@ -170,9 +171,9 @@ class ChatClient:
                 answer = self._request({"model": model, "messages": messages} | exact)
                 self._replies(answer, 1)
                 top = Logprobs.read(answer.choices[0].logprobs).top
-                judged, lacking = yes_no.from_top(top), not top
-                if judged.yes + judged.no >= MIN_MASS:
-                    return judged
+                if sum(math.exp(top[token]) for token in top if yes_no.side(token) is not None) >= MIN_MASS:
+                    return yes_no.from_top(top)
+                lacking = not top
             except ModelError as error:
                 lacking = "logprobs" in str(error)
             if lacking:

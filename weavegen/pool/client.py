@@ -120,8 +120,8 @@ class ModelClient:
         """Whether the server has a chat API and no completions, as far as is known."""
         self._refused: set[str] = set()
         """Parameters that the server does not take."""
-        self._most_choices = sys.maxsize
-        """Choices of a request that the server gives, as far as is known."""
+        self._most_choices, self._listed = sys.maxsize, yes_no.TOP_TOKENS
+        """Choices of a request and logprobs of a token that the server gives, as far as is known."""
         self._scores = False
         """Whether it was asked yes/no questions."""
 
@@ -263,10 +263,16 @@ class ModelClient:
             return []
         self._scores = True
         answers = self._exact(prompts, priority)
-        if answers is None:
-            most, options = yes_no.TOP_TOKENS * BYTES_PER_LISTED_TOKEN, {"max_tokens": 1, "temperature": 0.0}
-            answer = self._complete(prompts, 1, priority, most, **options, logprobs=yes_no.TOP_TOKENS)
-            answers = [yes_no.from_top(self._top(choice)) for choice in answer.choices]
+        while answers is None:
+            listed, options = self._listed, {"max_tokens": 1, "temperature": 0.0}
+            try:
+                most = listed * BYTES_PER_LISTED_TOKEN
+                answer = self._complete(prompts, 1, priority, most, **options, logprobs=listed)
+                answers = [yes_no.from_top(self._top(choice)) for choice in answer.choices]
+            except ModelError as error:
+                if "logprobs" not in str(error) or listed not in yes_no.FEWER:
+                    raise
+                self._listed = yes_no.FEWER[listed]
         if all(answer.yes <= 0 and answer.no <= 0 for answer in answers):
             raise ModelError(NO_MASS.format(model=self.model))
         return answers
@@ -342,7 +348,7 @@ class ModelClient:
         except ModelError as error:
             if "logprob_token_ids" not in str(error):
                 raise
-        logger.warning("%s ignores logprob_token_ids: using the top %d tokens", self.base_url, yes_no.TOP_TOKENS)
+        logger.warning("%s ignores logprob_token_ids: using the top %d tokens", self.base_url, self._listed)
         self._sides = {}
         return None
 

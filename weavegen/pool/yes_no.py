@@ -14,6 +14,8 @@ MAX_IDS = 128
 
 TOP_TOKENS = 20
 """Likeliest tokens that are listed where exact probabilities are unavailable: the default limit of vLLM and OpenAI."""
+FEWER = {TOP_TOKENS: 5, 5: 1}
+"""How many to ask for where the server refuses a number."""
 
 _WORDS = {True: ("Yes", "yes", "YES"), False: ("No", "no", "NO")}
 _LEADS = ("", " ", "\n", '"', ' "', "'", " '", "(", " (", "*", "**", "_", ":", ".", "\n\n")
