@@ -245,6 +245,28 @@ def test_special_tokens_end_a_text_by_their_ids(monkeypatch: pytest.MonkeyPatch)
     assert sent[-1]["stop_token_ids"] == [7, 8]
 
 
+def test_a_server_that_can_not_tell_its_template_is_said_to_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM with Mistral's own tokenizer applies it, but not to a conversation that ends with a reply."""
+    with RawServer() as server:
+        right = server.answer
+
+        def reply(at: str, body: dict[str, Any]) -> object:
+            if at == "/detokenize":
+                return answer({"prompt": "".join(map(chr, body["tokens"]))})
+            if at != "/tokenize":
+                return right(at, body)
+            if "messages" in body and body["messages"][-1]["role"] == "assistant":
+                refusal = "Expected last role User or Tool (or Assistant with prefix True) but got assistant"
+                return answer({"error": {"message": refusal}}, "400 Bad Request")
+            text = body.get("prompt") or "".join(f"[INST]{one['content']}[/INST]" for one in body["messages"])
+            return answer({"count": len(text), "tokens": [ord(char) for char in text]})
+
+        monkeypatch.setattr(server, "answer", reply)
+        has = capabilities.probe(server.url, "EMPTY")
+    assert (has.prompt_ids, has.template) == (True, False)
+    assert any(line.startswith("chat template:") and "--tokenizer-mode hf" in line for line in capabilities.lacks(has))
+
+
 def test_tokens_of_a_server_like_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its /detokenize names the text otherwise, and leaves special tokens out if it is not asked for them."""
     with RawServer() as server:

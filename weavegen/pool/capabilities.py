@@ -1,6 +1,6 @@
 """What a model server can do, found with short requests, and which agents and features that allows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -8,7 +8,10 @@ from typing import Any
 
 import msgspec
 
-from weavegen.errors import ModelError, TransientError, Unfit, UsageError
+from weavegen.errors import ModelError, TransientError, UsageError
+from weavegen.kernel.template import PLAIN
+from weavegen.pool import metrics
+from weavegen.pool.client import ModelClient
 from weavegen.pool.http import Http
 from weavegen.pool.served import ServedModel, list_models, pick_model
 from weavegen.pool.tokens import Logprobs
@@ -33,7 +36,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     prompt_ids: bool
     """Prompts of token ids, and `/tokenize`, which makes them."""
     template: bool
-    """`/tokenize` with messages: the server applies the model's chat template."""
+    """`/tokenize` with messages: the server tells the model's chat template."""
     token_ids: bool
     """The ids of sampled tokens, with their logprobs."""
     logprobs: int
@@ -79,7 +82,9 @@ FEATURES = (
         "can't run: the server answers neither completions nor chat",
         agents=True,
     ),
-    Feature("chat template", ("template",), "give it to `weavegen enqueue` with --template"),
+    Feature(
+        "chat template", ("template",), "give it with --template; Mistral's models need vLLM's --tokenizer-mode hf"
+    ),
     Feature("exact prompts", ("prompt_ids",), "prompts go as text, and their lengths are estimated"),
     Feature("exported tokens", ("prompt_ids", "token_ids"), "exports with tokens leave these traces out"),
     Feature("exact scores", ("exact",), "scores come from the likeliest tokens alone"),
@@ -91,9 +96,11 @@ FEATURES = (
 
 
 def probe(url: str, key: str, model: str | None = None) -> Capabilities:
-    """Find out what a server can do, with about fifteen requests. Raises TransientError, ModelError, UsageError."""
+    """Find out what a server can do, with about thirty requests. Raises TransientError, ModelError, UsageError."""
     with closing(Http(key, SECONDS)) as http:
-        return _Probe(url, http, pick_model(model, list_models(url, http), url)).run()
+        served = pick_model(model, list_models(url, http), url)
+        with closing(ModelClient(url, key, served.id, timeout=SECONDS)) as client:
+            return _Probe(url, http, served, client).run()
 
 
 def probe_all(keys: Mapping[str, str]) -> dict[str, Capabilities | str]:
@@ -117,15 +124,16 @@ def lacks(has: Capabilities) -> list[str]:
 class _Probe:
     """The requests to one server."""
 
-    def __init__(self, url: str, http: Http, served: ServedModel) -> None:
-        self._url, self._http, self._served = url.rstrip("/"), http, served
+    def __init__(self, url: str, http: Http, served: ServedModel, client: ModelClient) -> None:
+        self._url, self._http, self._served, self._client = url.rstrip("/"), http, served, client
         self._root = self._url.removesuffix("/v1")
 
     def run(self) -> Capabilities:
         completions = self._complete() is not None
-        ids = self._tokens(prompt="yes")
+        ids, as_ids = list(dict.fromkeys(self._client.tokenizer)), {"return_tokens_as_token_ids": True}
+        named = {f"token_id:{token}" for token in ids}
         listed = next((count for count in LISTED if completions and len(self._top(count)) >= min(count, 5)), 0)
-        sampled = self._complete(logprobs=0, return_tokens_as_token_ids=True) if completions else None
+        sampled = self._complete(logprobs=0, **as_ids) if completions else None
         tokens = _logprobs(sampled).tokens
         return Capabilities(
             model=self._served.id,
@@ -134,10 +142,10 @@ class _Probe:
             # Some servers refuse `max_tokens`.
             chat=any(self._choice("/chat/completions", messages=MESSAGES, **cap) for cap in ({"max_tokens": 1}, {})),
             prompt_ids=bool(ids) and completions and self._complete(prompt=ids) is not None,
-            template=bool(self._tokens(messages=MESSAGES)),
+            template=self._client.template() is not PLAIN,
             token_ids=bool(tokens) and all(token.startswith("token_id:") for token in tokens),
             logprobs=listed,
-            exact=listed > 0 and bool(ids) and self._gives_exact(ids),
+            exact=listed > 0 and bool(ids) and named <= self._top(1, logprob_token_ids=ids, **as_ids).keys(),
             sampling=completions and self._complete(top_k=20, repetition_penalty=1.02, seed=1) is not None,
             priority=completions and self._complete(priority=1) is not None and self._complete(priority=-1) is not None,
             adapters=self._loads_adapters(),
@@ -160,22 +168,9 @@ class _Probe:
         """One token; None where the server refuses the options."""
         return self._choice("/completions", prompt=prompt, max_tokens=1, **options)
 
-    def _tokens(self, **body: Any) -> list[int]:
-        try:
-            found = self._post(f"{self._root}/tokenize", body).get("tokens")
-        except Unfit:  # a gateway may guard all that is not below /v1
-            return []
-        return found if isinstance(found, list) and all(isinstance(token, int) for token in found) else []
-
     def _top(self, count: int, **options: Any) -> dict[str, float]:
         """The logprobs of the `count` likeliest tokens, as far as the server lists them."""
         return _logprobs(self._complete(logprobs=count, temperature=0.0, **options)).top
-
-    def _gives_exact(self, ids: Sequence[int]) -> bool:
-        """Whether the server gives the logprobs of named tokens."""
-        named = list(dict.fromkeys(ids))
-        top = self._top(1, logprob_token_ids=named, return_tokens_as_token_ids=True)
-        return {f"token_id:{token}" for token in named} <= top.keys()
 
     def _loads_adapters(self) -> bool:
         """Whether the server loads adapters. A missing adapter gives another error than a missing address."""
@@ -189,9 +184,10 @@ class _Probe:
 
     def _has_metrics(self) -> bool:
         try:
-            return b"vllm:num_requests_running" in self._http.get(f"{self._root}/metrics")
+            metrics.read(self._url, self._http)
         except (ModelError, TransientError):
             return False
+        return True
 
 
 def _logprobs(choice: dict[str, Any] | None) -> Logprobs:
