@@ -44,6 +44,7 @@ class Order:
     """Maximum tokens of a continuation."""
     sampling: Sampling
     seed: int
+    """Any number; modulo 2**64."""
     stops: tuple[bytes, ...] = ()
     end_token: int | None = None
     """The token that ends a text."""
@@ -75,6 +76,10 @@ class Result:
     """Tokens of the prompt that were in the prefix cache."""
 
 
+class Unloaded(Exception):
+    """The engine was closed before an order was done."""
+
+
 class _Running:
     """An order whose continuations are being sampled."""
 
@@ -88,7 +93,7 @@ class _Running:
         self.rows = np.arange(order.n)
         """Indexes of the continuations that are not finished."""
         self.state = Continuations(prompt, model.shape, order.n)
-        self._generators = [np.random.default_rng([order.seed, number]) for number in range(order.n)]
+        self._generators = [np.random.default_rng([order.seed % 2**64, number]) for number in range(order.n)]
         self._seen = np.zeros((order.n, model.shape.vocabulary), bool)
         self._seen[:, order.prompt] = True
 
@@ -174,15 +179,18 @@ class Engine:
         return tokens / (self.slots * self.model.shape.length)
 
     def submit(self, order: Order) -> "Future[Result]":
-        """Queue an order. If the returned future is cancelled, sampling stops."""
+        """Queue an order. If the returned future is cancelled, sampling stops. It may raise Unloaded."""
         future: Future[Result] = Future()
         with self._changed:
+            if self._closed:
+                future.set_exception(Unloaded())
+                return future
             heapq.heappush(self._waiting, (order.priority, next(self._arrivals), order, future))
             self._changed.notify()
         return future
 
     def close(self) -> None:
-        """End the thread. Unfinished orders never get a result."""
+        """End the thread, after the step that it computes. Unfinished orders raise Unloaded."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -194,17 +202,27 @@ class Engine:
                 while not (self._waiting or self._running or self._closed):
                     self._changed.wait()
                 if self._closed:
-                    return
+                    break
             try:
                 self._admit()
                 self._step()
             except Exception as error:
                 logger.exception("a step failed")
-                for job in self._running:  # waiting orders are not affected
-                    self.counters.finished["error"] += len(job.rows)
-                    if job.future.set_running_or_notify_cancel():
-                        job.future.set_exception(error)
-                self._running.clear()
+                self._fail_running(error)  # waiting orders are not affected
+        self._fail_running(Unloaded())
+        for _, _, order, future in self._waiting:
+            self._fail(future, order.n, Unloaded())
+
+    def _fail_running(self, error: Exception) -> None:
+        for job in self._running:
+            self._fail(job.future, len(job.rows), error)
+        self._running.clear()
+
+    def _fail(self, future: "Future[Result]", count: int, error: Exception) -> None:
+        """End an order of which `count` continuations are not finished, unless it was cancelled."""
+        self.counters.finished["error"] += count
+        if future.set_running_or_notify_cancel():
+            future.set_exception(error)
 
     def _admit(self) -> None:
         """Compute the prompts of orders that fit into the batch. An order larger than the batch runs alone."""
@@ -219,9 +237,10 @@ class Engine:
                 continue
             try:
                 job = _Running(order, future, self.model, self.cache)
-            except Exception as error:
-                future.set_exception(error)
-                raise
+            except Exception as error:  # it may be too large: others are not affected
+                logger.exception("a prompt failed")
+                self._fail(future, order.n, error)
+                continue
             self.counters.queries += len(order.prompt)
             self.counters.hits += job.cached
             self.counters.prompt_tokens += len(order.prompt)

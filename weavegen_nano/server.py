@@ -18,7 +18,7 @@ from weavegen.errors import UsageError
 from weavegen.kernel.window import cut
 from weavegen_nano import SERVER, TRAINING, http, protocol
 from weavegen_nano.counters import MetricsPage
-from weavegen_nano.engine import Continuation, Engine, Order, Sampling
+from weavegen_nano.engine import Continuation, Engine, Order, Sampling, Unloaded
 from weavegen_nano.llama import ADAPTER_CONFIG, Llama
 from weavegen_nano.texts import Texts
 
@@ -90,13 +90,13 @@ class NanoApi(http.Api):
         return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
     async def unload(self, request: Request) -> Response:
-        """Unload an adapter. Its in-flight requests get no answer."""
+        """Unload an adapter. Its unfinished requests get the answer of later ones: it does not exist."""
         body = _read_adapter(await request.body())
         if body.lora_name not in self._roots:
             message = f"The lora adapter '{body.lora_name}' cannot be found."
             raise protocol.BadRequest(message, param="lora_name", status=404)
         del self._roots[body.lora_name]
-        self._engines.pop(body.lora_name).close()
+        await asyncio.to_thread(self._engines.pop(body.lora_name).close)
         return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
 
     def cards(self) -> list[dict[str, Any]]:
@@ -131,10 +131,13 @@ class NanoApi(http.Api):
         if body.n > self._slots:
             raise protocol.BadRequest(f"n must be at most {self._slots}, got {body.n}.", param="n")
         engine = self._engines[body.model or self.model]
-        seed = secrets.randbits(62) if body.seed is None else body.seed
+        seed = secrets.randbits(62) if body.seed in (None, -1) else body.seed or 0  # -1: as in vLLM
         orders = [self._order(body, self._ids(prompt, body), seed) for prompt in protocol.prompts(body)]
         work = asyncio.gather(*(asyncio.wrap_future(engine.submit(order)) for order in orders))
-        results = await http.unless_gone(work, request)
+        try:
+            results = await http.unless_gone(work, request)
+        except Unloaded:
+            raise protocol.BadRequest(f"The model `{body.model}` does not exist.", param="model", status=404) from None
         continuations = [continuation for result in results for continuation in result.continuations]
         read = sum(len(order.prompt) for order in orders)
         written = sum(len(continuation.ids) for continuation in continuations)

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,9 @@ from safetensors.numpy import load_file, save_file
 
 from tests.support.nano_model import make, make_adapter
 from tests.support.nano_server import likelihood, serving
-from weavegen.errors import UsageError
-from weavegen.pool import adapters
+from tests.support.waiting import until
+from weavegen.errors import NotFound, UsageError
+from weavegen.pool import adapters, metrics
 from weavegen.pool.http import Http
 from weavegen.pool.served import list_models
 from weavegen_nano.llama import Llama, with_adapter
@@ -53,6 +55,22 @@ def test_an_adapter_is_loaded_served_beside_its_model_and_unloaded(url: str, fol
     assert adapters.unload(servers, "round-1") == 0
     with pytest.raises(UsageError, match="has no model 'round-1'"):
         likelihood(url, "round-1")
+
+
+def test_unfinished_requests_of_an_adapter_that_is_unloaded_are_answered(url: str, adapter: Path) -> None:
+    adapters.load({url: "EMPTY"}, "gone", adapter)
+    body = {"model": "gone", "prompt": "x", "n": 200, "max_tokens": 10_000}
+
+    def ask() -> None:
+        with pytest.raises(NotFound, match="The model `gone` does not exist"):
+            Http("EMPTY", 60.0).send(f"{url}/completions", body)
+
+    with ThreadPoolExecutor(2) as threads:
+        asked = [threads.submit(ask) for _ in range(2)]  # one of them waits for the other
+        until(lambda: metrics.read(url, Http("EMPTY", 10.0)).running, "nothing is sampled")
+        assert adapters.unload({url: "EMPTY"}, "gone") == 1
+        for one in asked:
+            one.result(60)
 
 
 def test_complete_weights_are_served_as_by_a_server_of_their_own(url: str, tmp_path: Path) -> None:

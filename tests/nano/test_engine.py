@@ -10,7 +10,7 @@ import pytest
 from tests.support.nano_model import MAX_DIFFERENCE, Reference, make
 from weavegen.errors import UsageError
 from weavegen_nano.attention import PrefixCache, Prompt
-from weavegen_nano.engine import Engine, Order, Sampling, draw, logprobs
+from weavegen_nano.engine import Engine, Order, Sampling, Unloaded, draw, logprobs
 from weavegen_nano.llama import Llama
 from weavegen_nano.texts import Texts
 
@@ -147,6 +147,34 @@ def test_a_request_that_is_too_large_fails_alone(engine: Engine) -> None:
     with pytest.raises(MemoryError):
         engine.submit(order(1, 20, n=10**10)).result(60)
     assert len(engine.submit(order(1, 20)).result(60).continuations) == 3
+
+
+def test_a_prompt_that_fails_fails_alone(engine: Engine) -> None:
+    endless = engine.submit(order(1, 20, max_tokens=10**9))
+    while not engine.running:
+        time.sleep(0.01)
+    with pytest.raises(IndexError):
+        engine.submit(order(2, 20, prompt=np.array([10**6]))).result(60)
+    engine.submit(order(3, 20, max_tokens=1)).result(60)
+    assert endless.cancel(), "it is still being sampled"
+
+
+def test_every_seed_is_served(engine: Engine) -> None:
+    results = [engine.submit(dataclasses.replace(order(1, 20), seed=seed)).result(60) for seed in (-1, 2**64 - 1, -2)]
+    one, same, other = (result.continuations[0].ids for result in results)
+    assert one == same != other
+
+
+def test_orders_of_an_engine_that_is_closed_end(folder: Path, texts: Texts) -> None:
+    engine = Engine(Llama(folder), texts, slots=4, cache_tokens=2048)
+    running = engine.submit(order(1, 20, max_tokens=10**9))
+    while not engine.running:
+        time.sleep(0.01)
+    waiting = engine.submit(order(2, 20, max_tokens=10**9))
+    engine.close()
+    for future in (running, waiting, engine.submit(order(3, 20))):
+        with pytest.raises(Unloaded):
+            future.result(60)
 
 
 # ------------------------------------------------------------------------------------------- sampling

@@ -82,6 +82,11 @@ def test_concurrent_requests_get_the_same_as_single_ones(client: ModelClient) ->
         assert list(pool.map(texts, range(24))) == alone
 
 
+def test_the_seed_minus_one_is_another_each_time(client: ModelClient) -> None:
+    assert sample(client, PROMPT, -1) != sample(client, PROMPT, -1)
+    assert sample(client, PROMPT, -2) == sample(client, PROMPT, -2)
+
+
 def test_a_prompt_longer_than_the_window_is_served(client: ModelClient) -> None:
     sampled = sample(client, PROMPT * 400, 1)
     assert sampled.prompt_tokens is not None
