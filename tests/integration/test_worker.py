@@ -61,6 +61,48 @@ def test_a_result_that_can_not_be_stored_fails_its_trace_at_once(
     assert "can't be stored" in scalar(db, "select failure from traces where job_id = :job", job=job)
 
 
+def test_a_result_that_breaks_a_constraint_fails_its_trace_at_once(
+    db: Database, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "database", lambda: db)
+    monkeypatch.setattr(module, "single", lambda: db.with_autocommit(True))
+    job = enqueue(db)
+
+    def save(conn: Connection) -> None:
+        conn.execute(Statement("insert into traces overriding system value select * from traces"))
+
+    worker = Worker(config, lambda *_: None, {Execute: lambda *_: Done("fine", save)})
+    [message] = worker.engine.start_queued()
+
+    assert worker.run(message.step_id).detail.startswith("bug: its result can't be stored: duplicate key")
+    assert scalar(db, "select status from traces where job_id = :job", job=job) == "failed"
+
+
+@pytest.mark.parametrize("when", ["while it works", "when it is stored"])
+def test_an_attempt_that_the_database_refuses_for_now_does_not_count(
+    db: Database, config: Config, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    monkeypatch.setattr(module, "database", lambda: db)
+    monkeypatch.setattr(module, "single", lambda: db.with_autocommit(True))
+    enqueue(db)
+
+    def ends(conn: Connection) -> None:
+        conn.execute(Statement("select pg_terminate_backend(pg_backend_pid())"))
+
+    def work(worker: Worker, claim: Claimed, step: Execute) -> Done:
+        if when == "while it works":
+            with db.begin() as conn:
+                ends(conn)
+        return Done(Executed(), ends)
+
+    worker = Worker(config, lambda *_: None, {Execute: work})
+    [message] = worker.engine.start_queued()
+    outcome = worker.run(message.step_id)
+    assert outcome.status == "again"
+    assert "the database: " in outcome.detail
+    assert scalar(db, "select status || claims from steps") == "ready0"
+
+
 def test_a_step_whose_lease_expires_is_not_begun_again_by_the_process_that_does_it(
     db: Database, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:

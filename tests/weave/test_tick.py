@@ -11,7 +11,18 @@ from weavegen.agents.tables import problem_map
 from weavegen.engine.advance import spent_budget
 from weavegen.kernel.replay import Start
 from weavegen.kernel.settings import Settings
-from weavegen.kernel.steps import Candidate, Evaluated, Execute, Executed, Failure, Retrieve, Score, SubagentState, View
+from weavegen.kernel.steps import (
+    Candidate,
+    Evaluated,
+    Execute,
+    Executed,
+    Failure,
+    Retrieve,
+    Score,
+    SubagentState,
+    View,
+    Writes,
+)
 from weavegen.sandbox.environment import Environment
 from weavegen.store.traces import LockedTrace
 from weavegen.trace.blocks import BlockType
@@ -199,6 +210,14 @@ def test_an_expectation_follows_the_action_that_ran() -> None:
 def test_the_option_is_a_question_whose_answer_is_drawn() -> None:
     """Stage 6: should the views change? At 70% seven of ten options say yes, and only these lead to new views."""
     answers = []
+def test_equal_questions_about_a_block_that_an_action_has_written_are_asked_once() -> None:
+    asked = Writes(type="debug", questions=("Is it short?", "Is it  short?", "Is it true?"))
+    trace = tick(runs=[Executed(writes=asked, subagents=(MAIN,))])
+    [sampled] = [at for at, entry in enumerate(trace.journal) if entry.step in samples(trace, T.DEBUG)]
+    [scored] = [step for step in steps(trace, Score) if step.sample == sampled]
+    assert scored.questions == ("Is it short?", "Is it true?")
+
+
     for seed in range(60):
         trace = tick(s={"rounds": [1]}, seed=seed, option=0.8473)
         [option] = [block for block in trace.blocks if block.type is T.OPTION]

@@ -82,7 +82,7 @@ class Execution:
             yield RunSubagent(subagent=name, minutes=state_of(executed, name).time_budget)
         elif (asked := executed.writes) is not None:
             type = BlockType(asked.type)
-            about, questions = place(t, type, executed), tuple(map(one_line, asked.questions))
+            about, questions = place(t, type, executed), tuple(dict.fromkeys(map(one_line, asked.questions)))
             draft, error = yield from write_block(t, type, hint=asked.hint, questions=questions, **about)
             written = record(t, draft, error)
             told = {"type": written.type, "index": written.index, "body": written.body, "score": draft.score}
