@@ -151,8 +151,6 @@ def enqueue(
         "seed": seed,
         "version": version,
         "enqueued_by": config.load().user,
-        # The remaining time of the forks must not change: pauses after the cut do not count for them.
-        "paused_seconds": cut.paused_seconds,
     }
     job_id = jobs.insert_job(conn, job)
     sql.run(conn, "store/fork_copy_settings", job=job_id, parent=of_trace["job_id"])
@@ -196,6 +194,8 @@ def copy_prefix(conn: Connection, trace_id: int, cut: Cut, settings: trace_rows.
         "callers": list(cut.callers),
         "before": 2**63 - 1 if cut.before is None else cut.before,
         "revision": settings.revision,
+        # The remaining time of the fork must not change: pauses between the cut and its start do not count.
+        "paused": settings.paused_seconds - cut.paused_seconds,
         "clock": cut.clock,
         "moment": cut.clock + parent.lag,
     }
