@@ -15,8 +15,10 @@ from weavegen.errors import UsageError
 from weavegen.kernel.replay import encode
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.steps import Step
-from weavegen.store import documents, jobs, traces
+from weavegen.store import documents, jobs, reports, traces
+from weavegen.store.forks import copy_prefix
 from weavegen.store.states import StepStatus, TraceStatus
+from weavegen.store.traces import TickSettings
 from weavegen.trace.blocks import SUCCESSORS, BlockType
 
 TIMES = re.compile(r"#timestamp [^\\]*\\n#time_remaining [^\\]*\\n")
@@ -239,6 +241,23 @@ def test_a_fork_continues_with_the_clock_of_its_first_own_block(db: Database) ->
     check(db, id)
 
 
+def test_pauses_before_the_cut_are_those_of_the_other_job(db: Database) -> None:
+    """They change neither the time that the fork has left nor the estimate of when its job will be over."""
+    trace = written(db, calls=0)
+    with db.begin() as conn:
+        conn.execute(Statement("update ticks set paused_seconds = 5000 where number > 0"))
+        conn.execute(Statement("update jobs set paused_seconds = 5000"))
+    [id] = fork(db, trace, index_of_later_block(db, trace))
+    with db.connect() as conn:
+        assert [job.paused_seconds for job in reports.jobs(conn)] == [0, 5000]
+    with db.begin() as conn:  # a pause before it starts does not count either
+        conn.execute(Statement("update jobs set paused_seconds = 300 where id = 2"))
+    play(db, calls=0)
+    check(db, id)
+    deadlines = "select array_agg(distinct deadline) from ticks where trace_id = :id"
+    assert scalar(db, deadlines, id=id) == scalar(db, deadlines, id=trace)
+
+
 def test_settings_apply_from_the_block_on(db: Database) -> None:
     trace = written(db, calls=0)
     at = index_of_later_block(db, trace)
@@ -361,6 +380,23 @@ def test_a_failed_fork_is_retried_as_a_fork(db: Database) -> None:
     again = scalar(db, "select id from traces where retry_of = :id", id=id)
     check(db, again)
     assert bodies(rows(db, again))[:at] == bodies(rows(db, trace))[:at]
+
+
+def test_a_failed_step_is_copied_with_its_reason(db: Database) -> None:
+    """A researcher goes on after a look-up that failed."""
+    trace = written(db, calls=0)
+    at = index_of_later_block(db, trace)
+    [id] = fork(db, trace, at)
+    with db.begin() as conn:
+        cut = forking.plan(conn, trace, at)
+        last = (
+            "select max(id) from steps where trace_id = :trace and tick = :tick and kind = 'execute' and id < :before"
+        )
+        failed = f"update steps set status = 'failed', failure_kind = 'model', failure = 'too long' where id = ({last})"
+        conn.execute(Statement(failed), {"trace": trace, "tick": cut.tick, "before": cut.before})
+        copy_prefix(conn, id, cut, TickSettings(0, 0.0))
+    reason = "select failure_kind || ': ' || failure from steps where trace_id = :id and status = 'failed'"
+    assert scalar(db, reason, id=id) == "model: too long"
 
 
 def test_model_usage_is_counted_once(db: Database) -> None:
