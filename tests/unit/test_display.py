@@ -5,6 +5,7 @@ import datetime
 import ipaddress
 import itertools
 import json
+from decimal import Decimal
 from types import SimpleNamespace
 
 import pytest
@@ -61,6 +62,12 @@ def test_arrays_and_objects_are_json(capsys: pytest.CaptureFixture[str]) -> None
     )
     corpus.print_rows(["array"], [row[1:2]])
     assert json.loads(capsys.readouterr().out) == [{"array": ["10.0.0.1"]}]
+
+
+def test_numerics_are_json_numbers_with_all_digits(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "0.12345678901234567890123"
+    corpus.print_rows(["one", "none", "array"], [(Decimal(long), Decimal("NaN"), [Decimal("2.50"), None])])
+    assert capsys.readouterr().out == f'[\n{{"one":{long},"none":null,"array":[2.50,null]}}\n]\n'
 
 
 def test_narrow_windows_hide_columns_one_by_one() -> None:

@@ -5,6 +5,7 @@ import datetime
 import itertools
 import sys
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -132,11 +133,19 @@ def print_rows(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
         raise UsageError("two columns have one name, and JSON would lose one of them: rename one with AS")
     mark = "[\n"
     for row in rows:
-        values = [value if isinstance(value, JSON_TYPES) else str(value) for value in row]
-        line = msgspec.json.encode(dict(zip(columns, values, strict=True)), enc_hook=str).decode()
+        line = msgspec.json.encode(dict(zip(columns, map(json_value, row), strict=True))).decode()
         sys.stdout.write(mark + harmless_json(line))
         mark = ",\n"
     sys.stdout.write("[]\n" if mark == "[\n" else "\n]\n")
+
+
+def json_value(value: Any) -> Any:
+    """A value of a row as JSON has it: a numeric keeps all its digits, and is null if it is no finite number."""
+    if isinstance(value, list):
+        return list(map(json_value, value))
+    if isinstance(value, Decimal):
+        return msgspec.Raw(str(value).encode()) if value.is_finite() else None
+    return value if isinstance(value, JSON_TYPES) else str(value)
 
 
 def print_csv(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
@@ -229,8 +238,8 @@ def moment(text: str) -> datetime.datetime:
 def reindex() -> Result:
     """Rebuild the index of the corpus. Nothing needs to stop: queries use the old index until the new one is ready.
 
-    This is needed only after blocks were copied into the database without firing its triggers. Otherwise it just
-    frees the space of deleted blocks.
+    This is needed after blocks were copied into the database without firing its triggers, and after some were deleted:
+    until then their words stay in the index.
 
     Example: weavegen reindex
     """
