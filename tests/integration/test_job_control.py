@@ -567,7 +567,8 @@ def test_environments_that_were_stopped_on_purpose_count_no_death_and_bind_no_st
     )
     with db.begin() as conn:
         steps.unbind_hosts(conn, [1])
-        assert (environments.host(conn, 1), environments.host(conn, 2)) == (None, "old-host")
+        assert environments.place(conn, 1) is None
+        assert environments.place(conn, 2) == ("old-host", 1)
         assert sql.run(conn, "store/environment_deaths", trace=1).scalar_one() == 0
     open = "select string_agg(queue, ' ' order by trace_id) from steps where status = 'ready'"
     assert scalar(db, open) == "execute execute.old-host"

@@ -27,7 +27,7 @@ from weavegen.kernel.template import PLAIN
 from weavegen.pool.conversation import Piece
 from weavegen.pool.tokens import Sampled, Text, Tokens
 from weavegen.sandbox.bubblewrap import require_bubblewrap
-from weavegen.sandbox.environment import Environment
+from weavegen.sandbox.environment import Environment, remove
 from weavegen.store import environments, steps, workers
 from weavegen.store.steps import Claimed
 from weavegen.trace.blocks import BlockType
@@ -215,6 +215,41 @@ def test_a_host_that_can_make_no_box_fails_no_trace(
     assert "No space left on device" in outcome.detail
     assert outcome.status == ("failed" if able else "again")
     assert scalar(db, "select claims from steps") == int(able), "Does it count as an attempt?"
+
+
+def test_a_box_is_made_again_where_the_trace_went_on_elsewhere_meanwhile(
+    db: Database, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its host was away, and a worker on another one stood in for it, under its name."""
+    for used in (module, execution):
+        monkeypatch.setattr(used, "database", lambda: db)
+        monkeypatch.setattr(used, "single", lambda: db.with_autocommit(True))
+    enqueue(db)
+    with db.begin() as conn:
+        conn.execute(Statement("update jobs set model = 'any', asked_model = 'any'"))
+    opened: list[Environment] = []
+
+    def work(worker: Worker, claim: Claimed, step: Execute) -> Done:
+        with db.connect() as conn:
+            mine = execution.Execution(worker, claim, worker.engine.spec(conn, claim.trace_id, claim.revision))
+        opened.extend(mine.open_environment() for _ in range(2))
+        with db.begin() as conn:
+            conn.execute(Statement("update environments set pid = pid + 1"))
+        opened.append(mine.open_environment())
+        return Done(Executed())
+
+    worker = Worker(config, lambda *_: None, {Execute: work})
+    [message] = worker.engine.start_queued()
+    try:
+        assert worker.run(message.step_id).status == "done"
+        first, found, again = opened
+        assert first.handle == found.handle
+        assert not first.handle.alive()
+        assert again.handle.alive()
+        assert scalar(db, "select pid from environments") == again.handle.pid
+        assert scalar(db, "select count(*) from environments where closed_at is not null") == 0, "Is it a death?"
+    finally:
+        remove(config, scalar(db, "select id from traces"))
 
 
 class Blocks(Context):

@@ -272,11 +272,11 @@ class Execution:
         config, trace_id, spec = self.worker.config, self.trace_id, self.spec
         environment = Environment.find(config, trace_id)
         with single().connect() as conn:
-            host = environments.host(conn, trace_id)
-            if environment and host is not None:
+            place = environments.place(conn, trace_id)
+            if environment and place == (config.host, environment.handle.pid):
                 return environment
             self.require_step(conn)
-            if host is not None:
+            if place is not None and environment is None:  # else the trace went on elsewhere, while this host was away
                 environments.closed(conn, trace_id)
             past = steps.executed(conn, trace_id)
             deaths = int(sql.run(conn, "store/environment_deaths", trace=trace_id).scalar_one())
@@ -381,7 +381,7 @@ class Execution:
     def record_place(self) -> None:
         """Record that the trace's files are on this host, where they are removed when it has ended."""
         with single().connect() as conn:
-            if environments.host(conn, self.trace_id) is None:
+            if environments.place(conn, self.trace_id) is None:
                 self.record(conn, os.getpid())
 
     def verify(self, step: int) -> Executed:

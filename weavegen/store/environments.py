@@ -10,10 +10,10 @@ from weavegen.database import Connection
 from weavegen.kernel.steps import Asserted, Evaluated, Executed, SubagentState, View
 
 
-def host(conn: Connection, trace_id: int) -> str | None:
-    """The host of a trace's environment; None before it is started."""
-    host: str | None = sql.run(conn, "store/host_of_trace", trace=trace_id).scalar_one_or_none()
-    return host
+def place(conn: Connection, trace_id: int) -> tuple[str, int] | None:
+    """The host and the process of a trace's environment; None before it is started."""
+    row = sql.run(conn, "store/place_of_environment", trace=trace_id).one_or_none()
+    return None if row is None else (row.host, row.pid)
 
 
 def opened(conn: Connection, trace_id: int, host: str, pid: int, sandbox: str) -> None:
