@@ -12,7 +12,7 @@ import psycopg
 
 from weavegen.engine.leases import Leases
 from weavegen.engine.prompt_assembly import Body, Context, Read, question_prompt
-from weavegen.engine.worker import Outcome, Worker, claimant, give_back
+from weavegen.engine.worker import Outcome, Worker, claimant, give_back, unstored
 from weavegen.errors import JournalMismatch, ModelError, RolloutError, StepLost, TransientError, UsageError
 from weavegen.evaluator.rubrics import parse
 from weavegen.kernel import context, replay
@@ -58,7 +58,10 @@ class Rescorer:
         if batch is None:
             return Outcome("ignored", "nothing to do")
         with self.leases.hold(batch):
-            outcome = self._run(batch)
+            try:
+                outcome = self._run(batch)
+            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                outcome = unstored(campaigns.LEASES, batch, error)
         self.send_batches()
         return outcome
 
@@ -77,7 +80,7 @@ class Rescorer:
         except TransientError as error:
             return give_back(campaigns.LEASES, batch, error)
         except (psycopg.OperationalError, psycopg.InterfaceError):
-            raise  # the database is down: the lease expires and the batch is sent again
+            raise
         except Exception as error:
             if not isinstance(error, RolloutError | UsageError):
                 log.exception("batch %d: unexpected error", batch.id)

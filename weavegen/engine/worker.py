@@ -37,6 +37,7 @@ OF_THE_HOST = frozenset({
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM,
 })  # fmt: skip
 """Numbers of errors of a host that lacks disk, memory, processes or open files. They are no fault of a step."""
+UNSTORED_SECONDS = 10.0  # what a model wrote was lost with the attempt, so the next one waits longer than others
 
 
 @dataclass
@@ -92,7 +93,10 @@ class Worker:
         if claim is None:
             return Outcome("ignored", "nothing to do")
         with self.leases.hold(claim):
-            return self._run(claim)
+            try:
+                return self._run(claim)
+            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                return unstored(steps.LEASES, claim, error)
 
     def _run(self, claim: Claimed) -> Outcome:
         try:
@@ -106,7 +110,7 @@ class Worker:
         except UsageError as error:  # of this installation: the server lacks the model, there is no sandbox
             return self._fail(claim, failure_kind(claim), str(error))
         except (psycopg.OperationalError, psycopg.InterfaceError):
-            raise  # the database is down: the lease expires and the sweeper sends the step again
+            raise
         except Exception as error:
             if isinstance(error, OSError) and error.errno in OF_THE_HOST:
                 return self._give_back(claim, Unserved(f"on {self.config.host}: {error}"))
@@ -214,6 +218,21 @@ def give_back(table: LeaseTable, row: Held, error: TransientError) -> Outcome:
     with single().connect() as conn:
         table.release(conn, row, str(error)[:2000], delay, counts=not isinstance(error, Unserved))
     return Outcome("again", f"again in {delay:.1f} s: {error}")
+
+
+def unstored(table: LeaseTable, row: Held, error: psycopg.Error) -> Outcome:
+    """Give a row back after an error of the database, perhaps for lack of disk. Such an attempt does not count.
+
+    Raises `error` where that is impossible too, or the row itself exceeds a limit of the database (class 54 of its
+    errors): then the lease expires, the row is sent again, and the attempt counts.
+    """
+    if (error.sqlstate or "").startswith("54"):
+        raise error
+    try:
+        reason = f"the database: {' '.join(str(error).split())}"
+        return give_back(table, row, Unserved(reason, seconds=UNSTORED_SECONDS))
+    except psycopg.Error:
+        raise error from None
 
 
 def failure_kind(claim: Claimed) -> str:
