@@ -19,12 +19,13 @@ from weavegen.engine import worker as module
 from weavegen.engine.model_calls import Pools
 from weavegen.engine.worker import Done
 from weavegen.errors import ModelError, TransientError, Unserved
-from weavegen.kernel.steps import Score
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Delegate, Score
 from weavegen.pool import http
 from weavegen.pool import pool as pools
 from weavegen.pool.client import ModelClient
 from weavegen.services.pool_members import Members
-from weavegen.store import jobs, reports, servers, steps
+from weavegen.store import delegation, jobs, reports, servers, steps
 from weavegen.store.states import JobState
 from weavegen.store.steps import Claimed
 
@@ -136,6 +137,9 @@ def test_a_job_that_names_no_model_keeps_the_one_that_answers_first(
     assert models == ["A"] * 8
     assert scalar(db, "select model from jobs") == "A"
     assert scalar(db, "select asked_model from jobs") is None
+    with db.begin() as conn:
+        delegation.create(conn, 1, held[0].id, Delegate(agent="nop", task={}, label="task"), Settings())
+    assert scalar(db, "select model from jobs where called_by is not null") == "A"
 
 
 def test_a_job_that_can_not_score_is_paused(db: Database, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
