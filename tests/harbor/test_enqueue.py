@@ -53,7 +53,7 @@ BROKEN: dict[str, tuple[dict[str, str | None], str]] = {
     "separate verifier": ({"task.toml": "[verifier]\nenvironment_mode = 'separate'"}, "container of its own"),
     "image and files": (
         {"environment/Dockerfile": None, "task.toml": "[environment]\ndocker_image = 'example.test/made:1'"},
-        "files of its environment in the working folder",
+        "files of environment/ that no Dockerfile copies",
     ),
     "files of a step": (
         {"task.toml": "[[steps]]\nname = 'a'", "steps/a/instruction.md": "a", "steps/a/workdir/setup.sh": "true"},
@@ -286,6 +286,23 @@ def test_broken_task(name: str, home: Installation, tmp_path: Path) -> None:
     assert reason in done.stderr
     assert "task" in done.stderr
     assert home.sql("select count(*) from jobs") == before
+
+
+def test_all_tasks_that_can_not_run_are_counted_by_reason_or_left_out(home: Installation, tmp_path: Path) -> None:
+    write_task(tmp_path / "sum")
+    write_task(tmp_path / "silent", {"tests/test.sh": None})
+    for name in "abcde":
+        write_task(tmp_path / name, {"task.toml": "[environment]\ngpus = 1"})
+    options = ("enqueue", "--harbor", tmp_path, "--agent", "nop")
+    refused = home.cli(*options)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "6 of 7 tasks can't run: 5 because the task asks for a GPU, which is not supp" in refused.stderr
+    assert "(such as a, b, c); 1 because there is no tests/test.sh (such as silent); --skip-unsup" in refused.stderr
+    done = home.cli(*options, "--skip-unsupported", "--json")
+    left_out = [line.split(": ")[2] for line in done.stderr.splitlines() if "left out: " in line]
+    assert left_out == ["a", "b", "c", "d", "e", "silent"]
+    names = "select h.name from traces t join harbor_tasks h on h.id = t.harbor_task_id where t.job_id = :job"
+    assert home.sql(names, job=json.loads(done.stdout)["job"]) == [("sum",)]
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ def test_a_pattern_that_matches_several_files_can_not_be_checked(tmp_path: Path)
         (["doctor", "--only", "fork"], "give --sandbox"),
         (["enqueue", "one.py", "--image", "base=rootfs"], "give --harbor"),
         (["enqueue", "one.py", "--timeout-multiplier", "2"], "give --harbor"),
+        (["enqueue", "one.py", "--skip-unsupported"], "give --harbor"),
     ],
 )
 def test_options_that_would_be_ignored(tmp_path: Path, arguments: list[str], advice: str) -> None:

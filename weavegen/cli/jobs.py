@@ -102,6 +102,9 @@ class JobOptions:
         list[str] | None,
         typer.Option(metavar="FOLDER", help="A Harbor task, or a folder of them; repeatable. See docs/harbor.md."),
     ] = None
+    skip_unsupported: Annotated[
+        bool, typer.Option("--skip-unsupported", help="Leave out Harbor tasks that can't run here, and list them.")
+    ] = False
     image: Base = None
     timeout_multiplier: Timeouts = 1.0
     network: Network = None
@@ -142,12 +145,13 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
         raise UsageError("give bootstrap files, --task, --harbor, or --from with a jobs file: exactly one of them")
     if (job.param and not job.files) or (job.from_ and job.n != 1):
         raise UsageError("--param is only for bootstrap files, and a jobs file has its own n: leave it out")
-    if (job.image or job.timeout_multiplier != 1.0) and not job.harbor:
-        raise UsageError("--image and --timeout-multiplier are for Harbor tasks: give --harbor, or leave them out")
+    if (job.image or job.timeout_multiplier != 1.0 or job.skip_unsupported) and not job.harbor:
+        raise UsageError("--image, --timeout-multiplier and --skip-unsupported are for Harbor tasks: give --harbor")
     if job.from_:
         orders = enqueueing.rows(job.from_)
     elif job.harbor:
-        orders = enqueueing.harbor_orders(job.harbor, job.agent, job.n, job.timeout_multiplier)
+        given = (job.harbor, job.agent, job.n, job.timeout_multiplier)
+        orders = enqueueing.harbor_orders(*given, skip_unsupported=job.skip_unsupported)
         add_bases(configuration.load(), job.image)
     else:
         orders = enqueueing.orders(job.files or [], job.n, pairs(job.param), agent=job.agent)

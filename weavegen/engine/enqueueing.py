@@ -2,6 +2,7 @@
 
 import dataclasses
 import glob
+import logging
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -38,6 +39,7 @@ from weavegen.store.session import database
 from weavegen.trace.render import clean, one_line
 from weavegen.version import __version__
 
+log = logging.getLogger(__name__)
 BOOTSTRAPS = Path(__file__).resolve().parents[2] / "bootstraps"  # the project's own bootstrap files
 MAX_TRACES = 1_000_000
 """Traces of one job. Their rows are built in memory."""
@@ -166,17 +168,19 @@ def orders(
             elif is_pattern and "self.add_action(" not in source:
                 continue
             needed = job_files.neighbours(Path(path), source)
-            orders += repeated(Order(named(path), source, dict(params or {}), files=needed), n, len(orders))
+            orders += repeated(Order(clean(Path(path).name), source, dict(params or {}), files=needed), n, len(orders))
         if len(orders) == before:
             raise UsageError(f"{file} does not exist: give the path of a bootstrap file")
     check_params(params or {}, orders)
     return orders
 
 
-def harbor_orders(paths: Sequence[str], agent: str, n: int = 1, timeouts: float = 1.0) -> list[Order]:
+def harbor_orders(
+    paths: Sequence[str], agent: str, n: int = 1, timeouts: float = 1.0, *, skip_unsupported: bool = False
+) -> list[Order]:
     """`n` traces of each Harbor task in folders, whose time limits are multiplied by `timeouts`.
 
-    Raises UsageError, before anything starts, for a task that can't run.
+    Raises UsageError, before anything starts, if tasks can't run. `skip_unsupported`: leave them out, with a warning.
     """
     own = config.load()
     if agent not in harbor.AGENTS:
@@ -184,17 +188,38 @@ def harbor_orders(paths: Sequence[str], agent: str, n: int = 1, timeouts: float 
     if provider(own.sandbox).name == "none":
         raise UsageError("Harbor tasks need isolation: unset WEAVEGEN_SANDBOX")
     images.require_builder()
-    orders: list[Order] = []
-    for folder in task_folders(list(paths)):
-        task = read_task(folder)
-        if len(task.steps) > 1 and agent not in harbor.SEVERAL_STEPS:
-            raise UsageError(f"{task.name} has several steps: give --agent, one of {', '.join(harbor.SEVERAL_STEPS)}")
-        if agent == "oracle" and not has_solution(folder, task):
-            raise UsageError(f"{task.name} has no solution/solve.sh: the agent oracle runs it")
-        source = harbor.bootstrap_of(task) if agent == "weave" else task_source(task.steps[0].instruction)
-        order = Order(clean(task.name), source, harbor=(stretched(task, timeouts), pack(folder)))
-        orders += repeated(order, n, len(orders))
+    folders, orders = task_folders(list(paths)), list[Order]()
+    refused: dict[str, list[str]] = {}  # names of tasks, by the reason
+    for folder in folders:
+        try:
+            order = harbor_order(folder, agent, timeouts)
+        except UsageError as error:
+            if len(folders) == 1:
+                raise
+            if skip_unsupported:
+                log.warning("left out: %s", error)
+            else:
+                refused.setdefault(str(error).removeprefix(f"{folder.name}: "), []).append(folder.name)
+        else:
+            orders += repeated(order, n, len(orders))
+    if refused:
+        ordered = sorted(refused.items(), key=lambda item: -len(item[1]))
+        told = [f"{len(names):,} because {why} (such as {', '.join(names[:3])})" for why, names in ordered]
+        count = f"{sum(map(len, refused.values())):,} of {len(folders):,}"
+        raise UsageError(f"{count} tasks can't run: {'; '.join(told)}; --skip-unsupported leaves them out")
     return orders
+
+
+def harbor_order(folder: Path, agent: str, timeouts: float) -> Order:
+    """A trace of a Harbor task. Raises UsageError if it can't run."""
+    task = read_task(folder)
+    if len(task.steps) > 1 and agent not in harbor.SEVERAL_STEPS:
+        choices = ", ".join(harbor.SEVERAL_STEPS)
+        raise UsageError(f"{folder.name}: the task has several steps: give --agent, one of {choices}")
+    if agent == "oracle" and not has_solution(folder, task):
+        raise UsageError(f"{folder.name}: there is no solution/solve.sh, which the agent oracle runs")
+    source = harbor.bootstrap_of(task) if agent == "weave" else task_source(task.steps[0].instruction)
+    return Order(clean(task.name), source, harbor=(stretched(task, timeouts), pack(folder)))
 
 
 def task_orders(tasks: Iterable[str | Mapping[str, Any]], n: int = 1) -> list[Order]:
@@ -243,7 +268,7 @@ def rows(path: str | Path) -> list[Order]:
                 source = read(file)
                 sources[file] = source, job_files.neighbours(file, source)
             source, needed = sources[file]
-            order = Order(named(file), source, row.params, row.seed, needed)
+            order = Order(clean(file.name), source, row.params, row.seed, needed)
             check_params(row.params, [order])
         else:
             raise UsageError(f"{place}: give a bootstrap or a task: one of them")
@@ -371,11 +396,6 @@ def matching(pattern: str) -> list[str]:
         return []
 
 
-def named(path: str | Path) -> str:
-    """A file's name without control characters."""
-    return clean(Path(path).name)
-
-
 def repeated(order: Order, n: int, before: int = 0) -> list[Order]:
     """The order `n` times, with a seed for each, for a job that has `before` orders already. Raises UsageError."""
     if n < 1:
@@ -453,15 +473,9 @@ def try_bootstrap(order: Order, numbers: Settings, packages: Packages | None, ar
     own, limits = config.load(), Limits(seconds=numbers.callback_seconds)
     folder = box_packages.on_this_host(own, packages)
     try:
-        [executed] = dry_run(
-            own,
-            order.source,
-            order.params,
-            limits=limits,
-            network=numbers.network,
-            packages=folder,
-            files=files_here(own, archive),
-        )
+        files = files_here(own, archive)
+        given: dict[str, Any] = {"network": numbers.network, "packages": folder, "files": files}
+        [executed] = dry_run(own, order.source, order.params, limits=limits, **given)
     except UsageError:
         raise
     except WeavegenError as error:

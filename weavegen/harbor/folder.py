@@ -169,6 +169,7 @@ def checked(folder: Path, file: File) -> HarborTask:
     environment, base = file.environment, folder / "environment"
     names = [path.name for path in base.iterdir()] if base.is_dir() else []
     tables, agents = [file.verifier, *(step.verifier for step in file.steps)], [step.agent for step in file.steps]
+    has_dockerfile = "Dockerfile" in names
     places = [folder, *(step_folder(folder, step.name) for step in file.steps)]
     refusals = {
         "several containers (a compose file), and weavegen runs one": "docker-compose.yaml" in names,
@@ -184,20 +185,14 @@ def checked(folder: Path, file: File) -> HarborTask:
         "a container of its own for the verifier": any(
             table.environment_mode == "separate" or table.environment or table.collect for table in tables
         ),
-        "files of its environment in the working folder (docker_image, and no Dockerfile)": environment.docker_image
-        and "Dockerfile" not in names
-        and any(not name.startswith(".") for name in names),
-        "files in the working folder before a step (steps/NAME/workdir)": any(
-            (place / "workdir").exists() for place in places[1:]
-        ),
+        "files of environment/ that no Dockerfile copies": environment.docker_image and names and not has_dockerfile,
+        "files for a step (steps/NAME/workdir)": any((place / "workdir").exists() for place in places[1:]),
         "an earlier conversation (trajectory.json)": any((place / "trajectory.json").exists() for place in places),
-        "files that are left out (.harborignore)": any(
-            next((folder / part).rglob(".harborignore"), None) for part in PARTS[1:]
-        ),
+        "files that are left out (.harborignore)": any(folder.glob("**/.harborignore")),
     }
     if asked := next((what for what, asks in refusals.items() if asks), None):
         raise UsageError(f"the task asks for {asked}, which is not supported")
-    if "Dockerfile" not in names and not environment.docker_image:
+    if not has_dockerfile and not environment.docker_image:
         raise UsageError("there is neither environment/Dockerfile nor docker_image in task.toml")
     if environment.workdir is not None and not environment.workdir.startswith("/"):
         raise UsageError(f"workdir {environment.workdir!r:.80} is not an absolute path")
