@@ -21,8 +21,6 @@ MAX_OUTPUT_CHARS = 16_000
 """Maximum length of a function's result. The middle of a longer text is cut out."""
 MAX_PRINTED = 4 * MAX_OUTPUT_CHARS
 """Bytes that are kept of the beginning and of the end of what a command or Python code prints."""
-END_SECONDS = 1.0
-"""A command ends this long before its operation would be ended, so that what it printed is returned."""
 namespace: dict[str, Any] = {}
 """The namespace in which `python` executes code. The runner replaces it by the namespace of the trace's blocks."""
 
@@ -38,7 +36,7 @@ def terminal(command: str, timeout: float = 20.0) -> str:
     ) as process:  # fmt: skip
         assert process.stdout is not None
         left = mcp.deadline() - time.monotonic()
-        timeout = min(timeout, round(max(left - END_SECONDS, left / 2), 1))
+        timeout = min(timeout, round(max(left - 1, left / 2), 1))  # so that there is time to return what it printed
         printed, deadline, poll = bytearray(), time.monotonic() + timeout, select.poll()
         poll.register(process.stdout, select.POLLIN)
         try:

@@ -108,18 +108,11 @@ class Execution:
             before = steps.last_evaluated(conn, self.trace_id, self.claim.id)
         if step.op != "evaluate":
             return show_again(executed, before)
+        spec, config = self.spec, self.worker.config
         grader = Grader(
-            self.worker.config,
-            self.trace_id,
-            self.limits,
-            self.spec.bootstrap,
-            self.spec.seed,
-            self.spec.params,
-            self.spec.settings.time_budget,
-            before,
-            self.packages(),
-            self.files(),
-        )
+            config, self.trace_id, self.limits, spec.bootstrap, spec.seed, spec.params, spec.settings.time_budget,
+            before, self.packages(), self.files(),
+        )  # fmt: skip
         return grader.grade(environment.handle, executed)
 
     def run_in(self, environment: Environment, step_id: int, step: Execute, until: object = None) -> Executed:
@@ -340,12 +333,7 @@ class Execution:
         """The folder with the files that /app begins with, on this host."""
         if (digest := self.spec.files) is None:
             return None
-
-        def load() -> bytes:
-            with single().connect() as conn:
-                return bytes(sql.run(conn, "store/starting_files", sha256=digest).scalar_one())
-
-        return starting_files.unpacked(self.worker.config, digest, load)
+        return starting_files.unpacked(self.worker.config, digest, partial(archive, "store/starting_files", digest))
 
     @property
     def changes(self) -> Path:
@@ -361,12 +349,7 @@ class Execution:
         config, task, digest = self.worker.config, self.spec.harbor_task, self.spec.harbor
         assert task is not None
         assert digest is not None
-
-        def load() -> bytes:
-            with single().connect() as conn:
-                return bytes(sql.run(conn, "store/harbor_files", sha256=digest).scalar_one())
-
-        files = task_files(config, digest, load)
+        files = task_files(config, digest, partial(archive, "store/harbor_files", digest))
         image = image_of(config, task, files, images_in_use)
         return Verifier(config, self.trace_id, task, task.steps[step], image, files, self.spec.settings.network)
 
@@ -375,8 +358,7 @@ class Execution:
         if self.spec.harbor_task is None:
             return None
         own = self.verifier(0)
-        phase = own.step.agent
-        return root_of(own.config, own.task, own.image, phase, self.changes)
+        return root_of(own.config, own.task, own.image, own.step.agent, self.changes)
 
     def record_place(self) -> None:
         """Record that the trace's files are on this host, where they are removed when it has ended."""
@@ -453,6 +435,12 @@ def comparable(executed: Executed) -> object:
         # Protected evaluations do not come from the environment, and are not run again.
         [(one.title, one.value, one.error is None) for one in executed.evaluations if not one.protected],
     )
+
+
+def archive(query: str, digest: str) -> bytes:
+    """The archive of files with this hash, by one of the queries for them."""
+    with single().connect() as conn:
+        return bytes(sql.run(conn, query, sha256=digest).scalar_one())
 
 
 def images_in_use() -> set[str]:
