@@ -9,9 +9,15 @@ import pytest
 from tests.harbor.world import BASE, FILES, STEPS, write_task
 from tests.support import ROOT
 from tests.support.installation import Installation, installed
+from weavegen.agents.harbor import Verification, verify
+from weavegen.agents.program import Tick
 from weavegen.errors import UsageError
 from weavegen.harbor import folder
 from weavegen.harbor.folder import read_task
+from weavegen.kernel.replay import Cursor, Start
+from weavegen.kernel.settings import Settings
+from weavegen.kernel.steps import Evaluated, Executed
+from weavegen.trace.blocks import BlockType
 
 TABLE = FILES["task.toml"]
 BROKEN: dict[str, tuple[dict[str, str | None], str]] = {
@@ -211,6 +217,30 @@ def test_several_steps(home: Installation, tmp_path: Path) -> None:
     )
     assert [text for (text,) in texts] == ["Write 1 into one.txt", "Write 2 into two.txt"]
     assert rewards(home, run(home, "--harbor", place, "--agent", "nop")) == [0.0]
+
+
+@pytest.mark.parametrize("strategy", ["mean", "final"])
+def test_steps_after_a_missed_minimum_do_not_count(home: Installation, tmp_path: Path, strategy: str) -> None:
+    table = f"multi_step_reward_strategy = '{strategy}'\n[[steps]]\nname = 'a'\nmin_reward = 1\n"
+    files: dict[str, str | None] = {f"steps/{name}/instruction.md": "Do nothing." for name in "abc"}
+    files |= {"task.toml": table + "[[steps]]\nname = 'b'\n[[steps]]\nname = 'c'\n"}
+    files |= {"tests/test.sh": "#!/bin/sh\necho 0.5 > /logs/verifier/reward.txt\n"}
+    place = write_task(tmp_path / strategy, files)
+    assert rewards(home, run(home, "--harbor", place, "--agent", "nop")) == [0.5]
+
+
+@pytest.mark.parametrize(("strategy", "reward"), [("mean", 0.5), ("final", 0.0)])
+def test_steps_for_which_no_budget_was_left_count_zero(tmp_path: Path, strategy: str, reward: float) -> None:
+    table = STEPS["task.toml"].replace("mean", strategy)
+    task = read_task(write_task(tmp_path / "task", {"task.toml": table}, files=STEPS))
+    checked = Executed(evaluations=(Evaluated(title="reward", scope="task", value=1.0),))
+    tick = Tick(Settings(), Cursor(Start(1, 9, 0.0, 0.0, 2, BlockType.ASSISTANT)))
+    program = verify(tick, task, Verification("ticks", None, 0, ()))
+    next(program)
+    with pytest.raises(StopIteration) as ended:
+        program.send(checked)
+    found = ended.value.value.returned
+    assert (found["reward"], found["success"]) == (reward, False)
 
 
 def test_nine_steps(home: Installation, tmp_path: Path) -> None:

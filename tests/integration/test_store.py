@@ -316,6 +316,22 @@ def test_why_a_tick_that_verifies_can_not_be_forked_in_its_middle(db: Database) 
         forking.plan(conn, 1, instruction)
 
 
+def test_the_time_of_a_verification_is_not_the_agents(db: Database) -> None:
+    task = msgspec.structs.replace(HARBOR_TASK, steps=(HARBOR_STEP, msgspec.structs.replace(HARBOR_STEP, name="again")))
+    enqueue_one(db, "react", '{"task": "Sort it."}', harbor=task)
+    worker = Worker(db)
+    worker.world = Verified(1)
+    [message] = run_until(worker, "select exists (select from ticks where state ? 'verification')")
+    with db.begin() as conn:  # as if it began an hour ago
+        conn.execute(Statement("update ticks set clock = clock - 3600 where finished_at is null"), {})
+        sql.run(conn, "store/give_back_time", step=message.step_id)
+    held = worker.claim(message.step_id)
+    assert held is not None
+    worker.finish(held)
+    last, before = "(select deadline from ticks order by number desc limit 1{})".format, " offset 1"
+    assert scalar(db, f"select ({last('')} - {last(before)} between 3600 and 3700)")
+
+
 def run_until(worker: Worker, query: str) -> list[steps.Message]:
     """Start the queued traces and do their steps until the query is true. Returns the messages that are left."""
     messages = worker.engine.start_queued()

@@ -96,9 +96,11 @@ def verify(t: Tick, task: HarborTask, state: Verification) -> Part[Ended]:
         t.say(BlockType.USER, task.steps[state.step + 1].instruction)
         return Ended(done=False, state={"single": False, "checked": False, "step": state.step + 1, "rewards": rewards})
     returned = state.returned if isinstance(state.returned, dict) else {"returned": state.returned}
-    total = roll_up(task, rewards)
-    known = all(rewards)
-    success = all(value >= 1 for value in total.values()) if known and total else None
+    # As in Harbor, steps after a missed minimum do not count. Those for which no budget was left count 0: Harbor, where
+    # each step has a time limit of its own, would have run them.
+    total = roll_up(task, rewards, len(task.steps) if passed else len(rewards))
+    known, complete = all(rewards), len(rewards) == len(task.steps)
+    success = complete and all(value >= 1 for value in total.values()) if known and total else None
     found = {"reward": main_reward(total) if known and total else None, "rewards": total, "success": success}
     errors = {one.title: one.error.message for one in checked.evaluations if one.error is not None}
     failed = None if state.failure is None else state.because
@@ -122,9 +124,9 @@ def main_reward(rewards: dict[str, float]) -> float:
     return rewards["reward"] if "reward" in rewards else sum(rewards.values()) / len(rewards)
 
 
-def roll_up(task: HarborTask, rewards: tuple[dict[str, float], ...]) -> dict[str, float]:
-    """The rewards of all steps. A step that was not reached counts 0 in the mean, as in Harbor."""
+def roll_up(task: HarborTask, rewards: tuple[dict[str, float], ...], steps: int) -> dict[str, float]:
+    """The rewards of `steps` steps, of which those without rewards count 0."""
     if len(task.steps) == 1 or task.reward_of_steps == "final":
-        return rewards[-1] if len(rewards) == len(task.steps) else {"reward": 0.0}
+        return rewards[-1] if len(rewards) == steps else {"reward": 0.0}
     names = {name for own in rewards for name in own}
-    return {name: sum(own.get(name, 0.0) for own in rewards) / len(task.steps) for name in sorted(names)}
+    return {name: sum(own.get(name, 0.0) for own in rewards) / steps for name in sorted(names)}

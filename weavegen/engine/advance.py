@@ -347,10 +347,12 @@ class Turn:
     advance: Advance
 
     def extra_seconds(self, tick: OpenTick) -> float:
-        """Seconds to add to the deadline after the tick: pauses, people's answers, a time budget that was raised."""
+        """Seconds to add to the deadline after the tick: pauses, people's answers, verifications, more time budget."""
         clocks = [tick.start.clock, *(entry.at for entry in self.entries)]
         waits = zip(self.entries, clocks, strict=False)
         seconds = tick.paused_seconds + sum(one.at - before for one, before in waits if isinstance(one.step, AskHuman))
+        if harbor.verification_of(tick.start.state) is not None:  # the agent has no part in such a tick
+            seconds = self.cursor.now - tick.start.clock
         if tick.caller is None:
             begun_under = self.inherited[0] if self.inherited else self.spec.settings
             seconds += 60 * (self.newest.time_budget - begun_under.time_budget)

@@ -304,7 +304,7 @@ class Execution:
         self.rebuild(environment, past, cause)
         with single().connect() as conn:
             self.record(conn, environment.handle.pid)
-            if spec.harbor is not None and not past:  # building its image does not count as the agent's time
+            if spec.harbor is not None:  # neither building its image nor a rebuild counts as the agent's time
                 sql.run(conn, "store/give_back_time", step=self.claim.id)
             if config.sandbox == "none":
                 traces.event(conn, trace_id, "not isolated", "its code runs as the user who started the worker")
