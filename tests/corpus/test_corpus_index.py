@@ -2,6 +2,7 @@
 
 import datetime
 import random
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from rank_bm25 import BM25Okapi
 from typer.testing import CliRunner
 
 import tasks.periodic
+from tests.support import ROOT
 from tests.support.waiting import until
 from tests.support.worker import scalar
 from weavegen.audit import check
@@ -29,7 +31,7 @@ from weavegen.search.corpus_index import Scope
 from weavegen.search.examples import read
 from weavegen.search.postings import unpack_histogram
 from weavegen.search.user_search import search_texts
-from weavegen.store import blocks, examples, jobs, steps
+from weavegen.store import blocks, documents, examples, jobs, steps, views
 from weavegen.store.jobs import Order
 from weavegen.store.session import pooled
 from weavegen.trace.query import parse, words
@@ -568,6 +570,48 @@ def test_a_retrieved_block_may_be_dropped_meanwhile(db: Database) -> None:
         retrieval.save(conn, 1, message.step_id, step, hits)
         assert list(conn.execute(Statement("select block_id from retrieval_hits")).scalars()) == [kept]
         assert [text for _, text in blocks.retrieved_texts(conn, hits)] == ["zeppelin kept"]
+
+
+def test_nothing_of_a_job_that_was_deleted_as_documented_is_left(db: Database) -> None:
+    """Neither of a fork of its traces, nor of a job that they called."""
+    write(db, 0, 40)
+    secret, public = Order("z.py", "x = 'zeppelin'"), Order("a.py", "x = 1")
+    with db.begin() as conn:
+        for order in (secret, secret, public):
+            jobs.enqueue(conn, [order], name="z", agent="weave", model=None, seed=1, settings={}, version="0")
+        documents.save(conn, 3, {"zeppelin.md": "a zeppelin"})
+        conn.execute(Statement("update traces set fork_of = 5, fork_at = 0 where job_id = 4"))
+        conn.execute(Statement("update jobs set called_by = 4 where id = 5"))
+        conn.execute(
+            Statement(
+                "update traces set status = 'failed', failure = 'zeppelin', failure_kind = 'bug'"
+                " where job_id between 3 and 5"
+            )
+        )
+    for trace in (5, 6, 7):
+        add_block(db, "zeppelin", trace=trace, ran=False)
+    with db.begin() as conn:
+        conn.execute("update blocks set exception = 'zeppelin' where body = 'zeppelin'")
+    index_all(db)
+    with db.connect() as conn:
+        list(views.refresh(conn))
+    assert found(db, "zeppelin", Scope())
+    section = Path(ROOT, "docs", "operating.md").read_text().split("## Delete a job\n")[1].split("\n## ")[0]
+    [statements] = re.findall(r"(?m)^    with recursive gone .*\n(?:    .*\n)+", section)
+    with db.begin() as conn:
+        conn.execute(statements.encode())
+    with db.begin() as conn:
+        indexing.rebuild(conn)
+        conn.execute(Statement("update corpus_segments set retired_at = '2020-01-01' where retired_at is not null"))
+    index_all(db)
+    with db.connect() as conn:
+        list(views.refresh(conn))
+        names = "select relname from pg_class where relkind in ('r', 'm') and relnamespace = 'public'::regnamespace"
+        words = "select count(*) from {} x where position('zeppelin' in x::text) > 0"
+        left = {name for name in conn.execute(names).scalars() if conn.execute(words.format(name)).scalar_one()}
+    assert left == set()
+    assert scalar(db, "select array_agg(id order by id) from traces") == [1, 2, 3, 4]
+    assert scalar(db, "select count(*) from bootstraps") == 1
 
 
 # --------------------------------------------------------------------------------- search by people
