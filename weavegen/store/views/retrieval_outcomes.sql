@@ -2,7 +2,8 @@ create materialized view retrieval_outcomes as
 select
   h.id as hit_id, r.trace_id, s.tick, t.job_id, j.name as job, j.agent, j.model, f.name as bootstrap, h.rank,
   h.score, h.block_id, h.example_id, coalesce(b.type, x.type) as recalled_type, b.trace_id as from_trace_id,
-  b.ran as recalled_ran, k.reward as tick_reward, a.ran as action_ran
+  b.ran as recalled_ran, k.reward as tick_reward,
+  case when k.finished_at is null then a.ran else a.answered end as action_ran
 from retrieval_hits h
 join retrievals r on r.id = h.retrieval_id
 join steps s on s.id = r.step_id
@@ -10,11 +11,12 @@ join traces t on t.id = r.trace_id
 join jobs j on j.id = t.job_id
 join bootstraps f on f.id = t.bootstrap_id
 -- What a run that was started over would have led to is not known.
-left join ticks k on k.trace_id = r.trace_id and k.number = s.tick and k.run = s.run
+left join ticks k on {store/tick_of_step}
 left join blocks b on b.id = h.block_id
 left join examples x on x.id = h.example_id
 left join (
-  select trace_id, tick, bool_or(ran) as ran from blocks where type = 'action' group by trace_id, tick
+  select trace_id, tick, bool_or(ran) as ran, {store/action_answered} as answered
+  from blocks where type = 'action' group by trace_id, tick
 ) a on a.trace_id = r.trace_id and a.tick = k.number
 where h.used;
 

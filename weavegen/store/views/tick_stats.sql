@@ -10,6 +10,7 @@ with
       count(*) filter (where type = 'backtrack') as backtracks,
       count(*) filter (where not compiles) as illegal,
       bool_or(ran) filter (where type = 'action') as action_ran,
+      {store/action_answered} as action_answered,
       avg(score) filter (where type = 'action') as action_score
     from blocks b
     join traces t on t.id = b.trace_id
@@ -40,7 +41,9 @@ select
   k.reward as tick_reward, k.protected as tick_protected, k.not_evaluated, k.repeats, k.run as restarts, coalesce(r.blocks, 0) as blocks,
   coalesce(r.bytes, 0) as bytes, coalesce(r.written, 0) as written, coalesce(r.actions, 0) as actions,
   coalesce(r.errors, 0) as errors, coalesce(r.debugs, 0) as debugs, coalesce(r.backtracks, 0) as backtracks,
-  coalesce(r.illegal, 0) as illegal, r.action_ran, r.action_score, coalesce(c.candidates, 0) as candidates,
+  coalesce(r.illegal, 0) as illegal,
+  case when k.finished_at is null then r.action_ran else r.action_answered end as action_ran, r.action_score,
+  coalesce(c.candidates, 0) as candidates,
   coalesce(c.sampled_tokens, 0) as sampled_tokens, coalesce(c.kept_tokens, 0) as kept_tokens,
   coalesce(d.steps, 0) as steps, coalesce(d.model_seconds, 0) as model_seconds,
   coalesce(d.environment_seconds, 0) as environment_seconds, coalesce(d.own_seconds, 0) as own_seconds,
@@ -84,7 +87,8 @@ comment on column tick_stats.debugs is 'Debug blocks.';
 comment on column tick_stats.backtracks is 'Backtrack blocks.';
 comment on column tick_stats.illegal is 'Blocks that are not legal Python.';
 comment on column tick_stats.action_ran is
-  'Whether one of its actions ran without errors; null: none was executed.';
+  
+  'Whether one of its actions ran without errors, with the answers that it waited for; null: none was executed.';
 comment on column tick_stats.action_score is 'Mean raw score of its actions, log odds.';
 comment on column tick_stats.candidates is
   'Sampled candidates, with rejected ones, queries and those of restarted runs.';
@@ -95,5 +99,6 @@ comment on column tick_stats.steps is
 comment on column tick_stats.model_seconds is 'Seconds that its steps waited for the model server.';
 comment on column tick_stats.environment_seconds is 'Seconds that its steps waited for the environment.';
 comment on column tick_stats.own_seconds is 'Seconds of its steps that were spent on neither: weavegen''s own work.';
-comment on column tick_stats.waiting_seconds is 'Seconds that its steps were ready before a worker claimed them.';
+comment on column tick_stats.waiting_seconds is
+  'Seconds from when its steps were ready to their last claim, with earlier attempts and with pauses.';
 comment on column tick_stats.seconds is 'Duration in seconds; null: the tick was not over.';
