@@ -1,5 +1,10 @@
 create materialized view tick_sums as
 select
+  k.*,
+  -- Success is also null for a task without evaluations in any of the job's traces.
+  case when t.status in ('ended', 'failed', 'cancelled')
+    and sum(k.task_evaluations) over (partition by k.job_id, t.bootstrap_id) > 0 then {store/trace_success} end as success
+from (select
   trace_id, job_id, sum(kept_tokens)::bigint as kept_tokens, sum(sampled_tokens)::bigint as sampled_tokens,
   avg(tick_reward) filter (where tick > 0) as reward,
   count(tick_reward) filter (where tick > 0) as rewarded_ticks,
@@ -12,10 +17,9 @@ select
   count(*) filter (where repeats = 1) as loops, max(repeats) as longest_loop, sum(steps)::bigint as steps,
   sum(model_seconds) as model_seconds, sum(environment_seconds) as environment_seconds,
   sum(own_seconds) as own_seconds, sum(waiting_seconds) as waiting_seconds,
-  (select {store/trace_success} from traces t
-    where t.id = k.trace_id and t.status in ('ended', 'failed', 'cancelled')) as success,
   (select count(*) from evaluations e where e.trace_id = k.trace_id and e.scope = 'task') as task_evaluations
-from tick_stats k group by trace_id, job_id;
+from tick_stats k group by trace_id, job_id
+) k join traces t on t.id = k.trace_id;
 
 create unique index uq_tick_sums on tick_sums (trace_id);
 create index ix_tick_sums_job_id on tick_sums (job_id);
@@ -48,8 +52,10 @@ comment on column tick_sums.steps is 'Steps that workers did; none that only wai
 comment on column tick_sums.model_seconds is 'Seconds that its steps waited for the model server.';
 comment on column tick_sums.environment_seconds is 'Seconds that its steps waited for the environment.';
 comment on column tick_sums.own_seconds is 'Seconds of its steps that were spent on neither: weavegen''s own work.';
-comment on column tick_sums.waiting_seconds is 'Seconds that its steps were ready before a worker claimed them.';
+comment on column tick_sums.waiting_seconds is
+  'Seconds from when its steps were ready to their last claim, with earlier attempts and with pauses.';
 comment on column tick_sums.success is
   'Whether it returned with every evaluation of its task true at its last tick, and had one; of a Harbor task that '
-  'was verified, whether every reward is at least 1. Null: it is not over, or none was false and one was not evaluated.';
-comment on column tick_sums.task_evaluations is 'Number of evaluations of its task, over all ticks. Without any, it has no success.';
+  'was verified, whether every reward is at least 1. Null: it is not over, no trace of the job has an evaluation of '
+  'its task, or none was false and one was not evaluated.';
+comment on column tick_sums.task_evaluations is 'Number of evaluations of its task, over all ticks.';

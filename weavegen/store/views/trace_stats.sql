@@ -66,7 +66,8 @@ comment on column trace_stats.steps is 'Steps that workers did; none that only w
 comment on column trace_stats.model_seconds is 'Seconds that its steps waited for the model server.';
 comment on column trace_stats.environment_seconds is 'Seconds that its steps waited for the environment.';
 comment on column trace_stats.own_seconds is 'Seconds of its steps that were spent on neither: weavegen''s own work.';
-comment on column trace_stats.waiting_seconds is 'Seconds that its steps were ready before a worker claimed them.';
+comment on column trace_stats.waiting_seconds is
+  'Seconds from when its steps were ready to their last claim, with earlier attempts and with pauses.';
 comment on column trace_stats.seconds is 'Seconds from its start to its end, or to now.';
 comment on column trace_stats.restarts is 'Number of ticks that were started over.';
 comment on column trace_stats.retry_of is 'The trace that it is a retry of.';
@@ -78,4 +79,5 @@ comment on column trace_stats.started_at is 'When its first step became ready.';
 comment on column trace_stats.finished_at is 'When it ended, failed or was cancelled.';
 comment on column trace_stats.success is
   'Whether it returned with every evaluation of its task true at its last tick, and had one; of a Harbor task that '
-  'was verified, whether every reward is at least 1. Null: it is not over, or none was false and one was not evaluated.';
+  'was verified, whether every reward is at least 1. Null: it is not over, no trace of the job has an evaluation of '
+  'its task, or none was false and one was not evaluated.';
