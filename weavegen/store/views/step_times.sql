@@ -48,5 +48,6 @@ comment on column step_times.failed is 'Steps that failed.';
 comment on column step_times.model_seconds is 'Seconds that the steps waited for the model server.';
 comment on column step_times.environment_seconds is 'Seconds that the steps waited for the environment.';
 comment on column step_times.own_seconds is 'Seconds of the steps that were spent on neither: weavegen''s own work.';
-comment on column step_times.waiting_seconds is 'Seconds that the steps were ready before a worker claimed them.';
+comment on column step_times.waiting_seconds is
+  'Seconds from when the steps were ready to their last claim, with earlier attempts and with pauses.';
 comment on column step_times.longest_seconds is 'Seconds from claim to end of the longest step.';

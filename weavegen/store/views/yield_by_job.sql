@@ -50,7 +50,8 @@ comment on column yield_by_job.model_seconds is
   'Seconds that steps waited for model servers. Steps wait at the same time, here and below.';
 comment on column yield_by_job.environment_seconds is 'Seconds that steps waited for environments.';
 comment on column yield_by_job.own_seconds is 'Seconds of steps that were spent on neither: weavegen''s own work.';
-comment on column yield_by_job.waiting_seconds is 'Seconds that steps were ready before a worker claimed them.';
+comment on column yield_by_job.waiting_seconds is
+  'Seconds from when steps were ready to their last claim, with earlier attempts and with pauses.';
 comment on column yield_by_job.seconds is
   'Seconds from its first trace''s start to its last trace''s end, or to now.';
 comment on column yield_by_job.servers is 'Number of model servers that its traces used.';
