@@ -12,7 +12,7 @@ import pytest
 from tests.support.malformed_answers import MALFORMED, body, changed
 from tests.support.raw_server import RawServer, answer, slowly
 from tests.support.waiting import until
-from weavegen.errors import Busy, ChatOnly, ModelError, TransientError, Unfit, Unserved, UsageError
+from weavegen.errors import Busy, ChatOnly, ModelError, TransientError, Unfit, Unserved
 from weavegen.pool import http
 from weavegen.pool import pool as pools
 from weavegen.pool.client import ModelClient
@@ -136,7 +136,7 @@ def test_statuses(server: RawServer) -> None:
     client.close()
 
 
-def test_a_model_that_left_a_server_is_still_a_usage_error(server: RawServer) -> None:
+def test_a_server_that_a_model_has_left_is_unfit(server: RawServer) -> None:
     client = ModelClient(server.url, "EMPTY", "raw", timeout=5)
     sample(client)
     right = server.answer
@@ -145,7 +145,7 @@ def test_a_model_that_left_a_server_is_still_a_usage_error(server: RawServer) ->
     server.answer = (  # type: ignore[method-assign]
         lambda path, body: models if path == "/v1/models" else right(path, body)
     )
-    with pytest.raises(UsageError, match="has no model 'raw'"):
+    with pytest.raises(Unfit, match="has no model 'raw'"):
         sample(client)
     client.close()
 

@@ -19,7 +19,7 @@ import pytest
 
 from simulation.complete import MAX_MODEL_LEN
 from tests.support.raw_server import RawServer, answer, completion
-from weavegen.errors import ModelError, TransientError, UsageError
+from weavegen.errors import ModelError, TransientError, Unfit, UsageError
 from weavegen.pool.client import MAX_STOPS, ModelClient
 from weavegen.pool.served import serving
 
@@ -88,8 +88,8 @@ def test_the_only_model_is_chosen(client: ModelClient) -> None:
     assert client.model == "weavegen-sim"
 
 
-def test_an_unknown_model_is_a_usage_error(url: str) -> None:
-    with pytest.raises(UsageError, match="weavegen-sim"):
+def test_a_server_without_the_wanted_model_is_unfit(url: str) -> None:
+    with pytest.raises(Unfit, match="weavegen-sim"):
         sample(ModelClient(url, "EMPTY", "llama"))
     assert serving({url: "EMPTY"}, "weavegen-sim")[url].id == "weavegen-sim"
 

@@ -141,7 +141,7 @@ class ModelClient:
 
     @property
     def model(self) -> str:
-        """The model's name. Raises UsageError if the server lacks it, or has several models and none was named."""
+        """The model's name. Raises Unfit if the server lacks it, or has several models and none was named."""
         return self._served_model().id
 
     @property
@@ -310,7 +310,11 @@ class ModelClient:
 
     def _served_model(self) -> ServedModel:
         if self._served is None:
-            self._served = pick_model(self._wanted, list_models(self.base_url, self._http), self.base_url)
+            models = list_models(self.base_url, self._http)
+            try:
+                self._served = pick_model(self._wanted, models, self.base_url)
+            except UsageError as error:  # a server that was restarted lacks its adapters until they are loaded again
+                raise Unfit(str(error)) from None
         return self._served
 
     def _find_sides(self) -> dict[int, bool]:
@@ -406,7 +410,7 @@ class ModelClient:
                 self._refused.add(unknown[0])
 
     def _ask(self, body: Mapping[str, Any], most: int = 0, seconds: float | None = None) -> _Completion:
-        """Request a completion. Raises UsageError if the server no longer has the model."""
+        """Request a completion. Raises Unfit if the server no longer has the model."""
         try:
             return self._http.post(f"{self.base_url}/completions", body, _Completion, seconds, most=most)
         except NotFound as error:
