@@ -1,8 +1,11 @@
 """Failing model servers with real workers: what each command shows within 15 seconds, and that nothing is lost."""
 
+import contextlib
 import itertools
 import json
+import os
 import re
+import signal
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +18,12 @@ from tests.support.installation import Installation, installed
 from tests.support.malformed_answers import MALFORMED
 from tests.support.raw_server import Front, answer
 from tests.support.waiting import until
+from weavegen.errors import ModelError, TransientError
+from weavegen.pool.http import Http
+from weavegen.pool.served import list_models
+from weavegen.services.model_server import NANO
+from weavegen.services.processes import registered
+from weavegen_nano import WEIGHTS
 
 OUT_OF_MEMORY = answer({"error": {"message": "CUDA out of memory"}}, "500 Internal Server Error")
 SEEN_SECONDS = 15
@@ -188,3 +197,28 @@ def test_retry_after(fleet: Installation, front: Front) -> None:
     assert front.requests <= asked + 2 * 4, "it is asked more often than it wants"
     heal(front)
     ended(fleet, job)
+
+
+def test_traces_go_on_with_an_adapter_that_their_server_forgot() -> None:
+    """The server ends and is started again by the supervisor; then everything is stopped and started again."""
+    with installed(WEAVEGEN_MODEL="nano") as one:
+        one.json("pool", "load", "twin", WEIGHTS)
+        sums = ROOT / "bootstraps" / "sums.py"
+        job = one.json("enqueue", sums, "-n", "6", "--ticks", "6", "--seed", "7", "--model", "twin")["job"]
+        one.until("select count(*) > 0 from candidates")
+        server = registered(one.config)[NANO]
+        os.kill(server.pid, signal.SIGKILL)
+        one.until("select coalesce(bool_or(failure like '%no connection%'), false) from steps")
+
+        def served() -> bool:
+            with contextlib.suppress(ModelError, TransientError):
+                return "twin" in [model.id for model in list_models(str(server.url), Http("EMPTY", 5.0))]
+            return False
+
+        until(served, "the adapter is not loaded again", seconds=120)
+        for command in ("down", "up"):
+            assert one.cli(command).returncode == 0
+        one.wait(job, 280)
+        assert one.sql("select status, count(*) from traces group by 1") == [("ended", 6)]
+        assert one.cli("pool", "unload", "twin").returncode == 0
+        assert one.sql("select count(*) from adapters") == [(0,)]

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ from safetensors.numpy import load_file, save_file
 
 from tests.support.nano_model import make, make_adapter
 from tests.support.nano_server import likelihood, serving
+from tests.support.ports import free_port
 from tests.support.waiting import until
-from weavegen.errors import NotFound, UsageError
+from weavegen.errors import NotFound, Unfit, UsageError
 from weavegen.pool import adapters, metrics
 from weavegen.pool.http import Http
 from weavegen.pool.served import list_models
@@ -53,7 +55,7 @@ def test_an_adapter_is_loaded_served_beside_its_model_and_unloaded(url: str, fol
     assert likelihood(url, "round-1") != own
     assert adapters.unload(servers, "round-1") == 1
     assert adapters.unload(servers, "round-1") == 0
-    with pytest.raises(UsageError, match="has no model 'round-1'"):
+    with pytest.raises(Unfit, match="has no model 'round-1'"):
         likelihood(url, "round-1")
 
 
@@ -71,6 +73,18 @@ def test_unfinished_requests_of_an_adapter_that_is_unloaded_are_answered(url: st
         assert adapters.unload({url: "EMPTY"}, "gone") == 1
         for one in asked:
             one.result(60)
+
+
+def test_servers_that_fail_are_left_out_unless_all_do(
+    url: str, adapter: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    away = f"http://127.0.0.1:{free_port()}/v1"
+    for change in (partial(adapters.load, name="some", folder=adapter), partial(adapters.unload, name="some")):
+        caplog.clear()
+        assert change({away: "EMPTY", url: "EMPTY"}) == 1
+        assert f"no connection to {away}" in caplog.text
+        with pytest.raises(UsageError, match="no connection to"):
+            change({away: "EMPTY"})
 
 
 def test_complete_weights_are_served_as_by_a_server_of_their_own(url: str, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from rich.table import Table
 from weavegen import config as configuration
 from weavegen.cli.app import Result, command, reading
 from weavegen.cli.jobs import Param, Set, by_type, pairs
-from weavegen.cli.pool import members
+from weavegen.cli.pool import load_adapter, unload_adapter
 from weavegen.cli.watch import show as wait
-from weavegen.pool import adapters
+from weavegen.errors import UsageError
 
 if TYPE_CHECKING:
     from weavegen.evaluator.evaluation import Evaluation, Measure
@@ -94,13 +94,13 @@ def serving(model: str | None) -> Iterator[str | None]:
         yield model
         return
     folder = Path(model).absolute()
-    keys = members()
     name = f"{folder.name}-{secrets.token_hex(3)}"  # of its own: servers may still have older weights of this folder
-    adapters.load(keys, name, folder)
+    load_adapter(name, folder)
     try:
         yield name
     finally:
-        adapters.unload(keys, name)
+        with contextlib.suppress(UsageError):  # what was measured is worth more than the memory of servers
+            unload_adapter(name)
 
 
 def lines(evaluations: "list[Evaluation]") -> Iterator[tuple[str, list[str]]]:

@@ -20,7 +20,7 @@ from weavegen import sql
 from weavegen.cli import display, evaluate, rescore
 from weavegen.cli.app import Result, command, reading, writing
 from weavegen.cli.jobs import Param, Set, by_type, pairs
-from weavegen.cli.pool import members
+from weavegen.cli.pool import load_adapter, members, unload_adapter
 from weavegen.cli.tune import Model, Training, Where, collect, train
 from weavegen.cli.watch import show as wait
 from weavegen.errors import UsageError, WeavegenError
@@ -28,7 +28,7 @@ from weavegen.evaluator.calibration import Pair, figures, fit
 from weavegen.evaluator.evaluation import HELD_OUT, SETTINGS, judged
 from weavegen.evaluator.rubrics import WILL_RUN, parse
 from weavegen.folders import locked
-from weavegen.pool import adapters, served
+from weavegen.pool import served
 from weavegen.store import campaigns, reports
 from weavegen.store.jobs import merged
 from weavegen.text import number
@@ -259,7 +259,7 @@ class Driver:
         name, folder = self.name(number), self.own(number) / ADAPTER
         if self.serve is None:
             if name is not None:
-                adapters.load(members(), name, folder)
+                load_adapter(name, folder)
             return name
         until = None
         while True:
@@ -305,7 +305,8 @@ class Driver:
         if self.serve is None:
             for round in self.loop.rounds[1:]:
                 if round.number != best:
-                    adapters.unload(members(), str(self.name(round.number)))
+                    with contextlib.suppress(UsageError):  # no server answers now: they may have it until they end
+                        unload_adapter(str(self.name(round.number)))
 
 
 def area(labels: Sequence[Pair]) -> float | None:

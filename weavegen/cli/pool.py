@@ -11,13 +11,14 @@ import msgspec
 import typer
 
 from weavegen import config as configuration
+from weavegen import sql
 from weavegen.cli import display
 from weavegen.cli.app import Result, app, command, prints, reading, writing
 from weavegen.config import person
-from weavegen.errors import ModelError, TransientError, UsageError
+from weavegen.errors import UsageError
 from weavegen.pool import adapters, capabilities
 from weavegen.pool.routing import moves
-from weavegen.pool.served import address, check_newcomer, first_model
+from weavegen.pool.served import address, check_newcomer, serving
 from weavegen.pool.survey import ServerRow, survey
 from weavegen.services import model_server, pool_members
 from weavegen.services.pool_members import Members
@@ -54,11 +55,8 @@ def show(
     with reading() as conn:
         health = servers.health(conn, members.keys)
     values = server_values(rows, members, traces, health)
-    return Result(
-        values,
-        [display.pool_table(values), *display.health_lines(health)],
-        code=int(all(row["state"] in ("away", "failing") for row in values)),
-    )
+    code = int(all(row["state"] in ("away", "failing") for row in values))
+    return Result(values, [display.pool_table(values), *display.health_lines(health)], code)
 
 
 def server_values(
@@ -99,7 +97,7 @@ def add(
         members = pool_members.members(conn, config)
         conn.rollback()
         model = check_newcomer(base, config.pool_key)
-        same = [url for url, key in members.keys.items() if serves(url, key, model)]
+        same = list(serving({base: config.pool_key} | members.keys, model))
         moved = servers.add(conn, base, lender, model, list(members.keys), same, moves)
     has = capabilities.probe_all({base: config.pool_key})[base]
     lacks = None if isinstance(has, str) else capabilities.lacks(has)
@@ -156,6 +154,7 @@ def load(
 ) -> Result:
     """Load an adapter into all servers of the pool, which serve it beside their model without interruption.
 
+    The workers load it again into servers that are restarted, and into those that join the pool later.
     vLLM needs --enable-lora, and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment. nano also loads a
     folder with full weights.
 
@@ -163,20 +162,18 @@ def load(
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder: give an adapter's folder")
-    keys = members()
-    if not adapters.load(keys, name, folder):
+    if not (count := load_adapter(name, folder)):
         raise UsageError(f"{name} is served already: unload it first, or give another name")
-    line = f"{name} is served by {len(keys)} servers: enqueue with --model {name}"
-    return Result({"name": name, "servers": len(keys)}, line)
+    return Result({"name": name, "servers": count}, f"{count} servers have loaded it: enqueue with --model {name}")
 
 
 @command(group=pool)
 def unload(name: Annotated[str, typer.Argument(help="The name under which it was loaded.")]) -> Result:
-    """Unload an adapter from all servers of the pool. Jobs that ask for it fail from then on.
+    """Unload an adapter from all servers of the pool. Jobs that ask for it can't go on then.
 
     Example: weavegen pool unload round-1
     """
-    if not adapters.unload(members(), name):
+    if not unload_adapter(name):
         raise UsageError(f"no server of the pool has an adapter {name!r}: see `weavegen pool`")
     return Result({"name": name}, f"{name} is no longer served")
 
@@ -213,20 +210,27 @@ def usage(
     return Result(rows, display.table(rows, columns))
 
 
-def serves(url: str, key: str, model: str) -> bool:
-    """Whether a server answers and serves a model."""
-    try:
-        return first_model(url, key) == model
-    except (TransientError, ModelError):
-        return False
-
-
 def members() -> Mapping[str, str]:
     """API keys of the pool's servers by base URL. Raises UsageError where there is no server."""
     with reading() as conn:
         pool = pool_members.members(conn, configuration.load())
     pool.require()
     return pool.keys
+
+
+def load_adapter(name: str, folder: Path) -> int:
+    """Let the pool's servers serve an adapter, also after a restart. Returns how many did not. Raises UsageError."""
+    if count := adapters.load(members(), name, folder):
+        with writing() as conn:
+            sql.run(conn, "store/record_adapter", name=name, folder=str(folder.absolute()))
+    return count
+
+
+def unload_adapter(name: str) -> int:
+    """Unload an adapter from the pool's servers, for good. Returns how many had it. Raises UsageError."""
+    with writing() as conn:
+        sql.run(conn, "store/forget_adapter", name=name)
+    return adapters.unload(members(), name)
 
 
 nano = typer.Typer(no_args_is_help=True, help="Serve a small model on the CPU through vLLM's API (docs/nano.md).")

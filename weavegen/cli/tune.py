@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from weavegen.cli.app import Result, command, is_simulated, reading
-from weavegen.cli.pool import members
+from weavegen.cli.pool import load_adapter, members
 from weavegen.errors import UsageError, WeavegenError
 from weavegen.pool import adapters
 from weavegen.training.plan import EXPORTS, RATES, TunePlan
@@ -126,7 +126,7 @@ def tune(
             shutil.rmtree(to, ignore_errors=True)
         raise
     if load is not None:
-        adapters.load(members(), load, to)
+        load_adapter(load, to)
     lines = [f"{name}: {count:,} rows" for name, count in rows.items()]
     lines.append(f"{to}: trained" + ("" if load is None else f", and served as {load}"))
     return Result({"out": str(to), "rows": rows, "losses": losses, "loaded": load}, lines)

@@ -1,10 +1,13 @@
 """The calls that steps make to the pool of model servers, with the ledger of what the servers answered."""
 
+import contextlib
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
@@ -12,9 +15,10 @@ import psycopg
 from weavegen import sql
 from weavegen.config import Config
 from weavegen.database import Connection
-from weavegen.errors import ModelError, TransientError
+from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.template import Template
+from weavegen.pool import adapters
 from weavegen.pool.client import ModelClient
 from weavegen.pool.http import Http
 from weavegen.pool.metering import TokenUsage, metered
@@ -32,6 +36,8 @@ T = TypeVar("T")
 Call = Callable[[ModelClient], T]
 """Asks a server, over its client."""
 
+Listed = tuple[float, Sequence[str]]
+"""When a server was asked for its models, by the monotonic clock, and the names that it gave last, the base first."""
 MEMBERS_SECONDS = 2.0
 """Time between reads of the pool's members. Errors are written into the database as often."""
 NAMES_SECONDS, NAMES_TIMEOUT_SECONDS = 30.0, 5.0
@@ -49,8 +55,8 @@ class Pools:
         self._lock = threading.Lock()
         self._pools: dict[str | None, Pool] = {}
         self._members: Members | None = None
-        self._names: dict[str, tuple[float, tuple[str, ...]]] = {}
-        """By server: when it was asked for its models, and the names that it gave."""
+        self._names: dict[str, Listed] = {}
+        """By server."""
         self._asking: dict[tuple[int, int], tuple[Pool, str | None]] = {}
         """Steps in which this process asks a model, as (id, claims): the pool, and the request's last failure."""
         self._templates: dict[int, Template] = {}
@@ -89,33 +95,21 @@ class Pools:
 
         If no server does, all are returned: their clients say what is wrong, or the next refresh finds the model.
         """
-        known = (names[0] for url in members.keys if (names := self._names.get(url, (0.0, ()))[1]))
-        wanted = model or next(known, None)
-        serving = {
-            url: key
-            for url, key in members.keys.items()
-            if wanted is None or wanted in (self._names.get(url, (0.0, ()))[1] or (wanted,))
-        }
+        listed = {url: self._names[url][1] for url in members.keys}
+        wanted = model or next((names[0] for names in listed.values() if names), None)
+        serving = {url: key for url, key in members.keys.items() if not listed[url] or wanted in listed[url]}
         return serving or members.keys
 
-    def _ask_names(self, members: Members) -> dict[str, tuple[float, tuple[str, ...]]]:
-        """When each server was asked for its models, by the monotonic clock, and their names, the base model first."""
-        names = {url: self._names[url] for url in members.keys if url in self._names}
+    def _ask_names(self, members: Members) -> dict[str, Listed]:
+        """The models that each server listed last, of which those are asked again whose answers are old."""
         now = time.monotonic()
-        due = [url for url in members.keys if now - names.get(url, (-NAMES_SECONDS, ()))[0] >= NAMES_SECONDS]
-
-        def ask(url: str) -> tuple[float, tuple[str, ...]]:
-            http = Http(members.keys[url], NAMES_TIMEOUT_SECONDS)
-            try:
-                return now, tuple(model.id for model in list_models(url, http, NAMES_TIMEOUT_SECONDS))
-            except (TransientError, ModelError):
-                return now, names.get(url, (now, ()))[1]
-            finally:
-                http.close()
-
-        if due:
+        names = {url: self._names.get(url, (-math.inf, ())) for url in members.keys}
+        if due := [url for url, (asked, _) in names.items() if now - asked >= NAMES_SECONDS]:
+            with single().connect() as conn:
+                folders = dict(sql.run(conn, "store/adapters").all())
             with ThreadPoolExecutor(len(due)) as threads:
-                names |= zip(due, threads.map(ask, due), strict=True)
+                answers = threads.map(lambda url: listing(url, members.keys[url], folders), due)
+                names |= {url: (now, answer or names[url][1]) for url, answer in zip(due, answers, strict=True)}
         return names
 
     def call(self, claim: Claimed, model: str | None, sequences: int, call: Call[T], *, judges: bool = False) -> T:
@@ -259,3 +253,19 @@ class Pools:
     def _read(self) -> Members:
         with single().connect() as conn:
             return pool_members.members(conn, self._config)
+
+
+def listing(url: str, key: str, folders: Mapping[str, str]) -> list[str]:
+    """The names of a server's models; none if it does not answer.
+
+    `folders`: of the adapters that it should have, by name. It loads those that it lacks, as after a restart.
+    """
+    try:
+        names = [model.id for model in list_models(url, Http(key, NAMES_TIMEOUT_SECONDS), NAMES_TIMEOUT_SECONDS)]
+    except (TransientError, ModelError):
+        return []
+    for name in folders.keys() - names:
+        with contextlib.suppress(UsageError):  # it takes no adapters, or not this one
+            adapters.load({url: key}, name, Path(folders[name]))
+            names.append(name)
+    return names

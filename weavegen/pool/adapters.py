@@ -1,11 +1,14 @@
 """Loads and unloads LoRA adapters on the running servers of a pool (vLLM with `--enable-lora`, or nano)."""
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
 from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.pool.http import Http
 from weavegen.pool.served import list_models
+
+log = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 300.0
 """Time that a server may take to read an adapter."""
@@ -22,27 +25,30 @@ def require_new(servers: Mapping[str, str], name: str) -> None:
 def load(servers: Mapping[str, str], name: str, folder: Path) -> int:
     """Let every server serve an adapter as the model `name`, unless it does already. Returns how many did not.
 
-    `servers`: API keys by base URL. Each server reads the folder itself. Raises UsageError at the first server that
-    fails; the servers before it keep the adapter.
+    `servers`: API keys by base URL. Each server reads the folder itself. A warning names the servers that fail;
+    raises UsageError if all of them do.
     """
     return _change(servers, name, "load", {"lora_path": str(folder.absolute())})
 
 
 def unload(servers: Mapping[str, str], name: str) -> int:
-    """Remove an adapter from every server. Returns how many had it. Raises UsageError if a server fails."""
+    """Remove an adapter from every server. Returns how many had it. Servers that fail: as for `load`."""
     return _change(servers, name, "unload", {})
 
 
 def _change(servers: Mapping[str, str], name: str, verb: str, options: Mapping[str, str]) -> int:
-    count = 0
+    count, failures = 0, list[str]()
     for url, key in servers.items():
         http = Http(key, TIMEOUT_SECONDS)
         try:
-            models = list_models(url, http)
-            adapters = [model.id for model in models if verb == "load" or model.parent is not None]
-            if (name in adapters) == (verb == "unload"):
+            models = [model for model in list_models(url, http) if verb == "load" or model.parent is not None]
+            if (name in (model.id for model in models)) == (verb == "unload"):
                 http.send(f"{url}/{verb}_lora_adapter", {"lora_name": name, **options})
                 count += 1
         except (ModelError, TransientError) as error:
-            raise UsageError(f"{name} can't be {verb}ed: {error} ({HINT})") from None
+            failures.append(f"{name} can't be {verb}ed: {error} ({HINT})")
+    if len(failures) == len(servers):
+        raise UsageError(failures[0])
+    for failure in failures:
+        log.warning("%s", failure)
     return count

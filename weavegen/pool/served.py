@@ -100,16 +100,9 @@ def serving(keys: Mapping[str, str], model: str | None) -> dict[str, ServedModel
 
 
 def check_newcomer(url: str, key: str) -> str:
-    """Return the model of a server that is to join a pool. Raises UsageError if it does not answer."""
+    """Return the model of a server that is to join a pool. Raises UsageError if it does not answer, or has none."""
     try:
-        return first_model(url, key)
+        first = next(iter(list_models(url, Http(key, 10.0))), None)  # its adapters come after it
     except (TransientError, ModelError) as error:
         raise UsageError(f"no model server answers at this address: {error}; start it, then add it") from None
-
-
-def first_model(url: str, key: str) -> str:
-    """Return the model of a server; it is listed before its adapters. Raises TransientError, ModelError."""
-    models = list_models(url, Http(key, 10.0))
-    if not models:
-        raise ModelError(f"{url} has no model")
-    return models[0].id
+    return required(first, f"{url} has no model: load one, then add it").id
