@@ -217,6 +217,10 @@ def test_several_steps(home: Installation, tmp_path: Path) -> None:
     )
     assert [text for (text,) in texts] == ["Write 1 into one.txt", "Write 2 into two.txt"]
     assert rewards(home, run(home, "--harbor", place, "--agent", "nop")) == [0.0]
+    shared: dict[str, str | None] = {"solution/solve.sh": "#!/bin/sh\nprintf 1 > one.txt\nprintf 2 > two.txt\n"}
+    shared |= {name: None for name in STEPS if "solution" in name}
+    place = write_task(tmp_path / "shared", shared, files=STEPS)
+    assert rewards(home, run(home, "--harbor", place, "--agent", "oracle")) == [1.0]
 
 
 @pytest.mark.parametrize("strategy", ["mean", "final"])

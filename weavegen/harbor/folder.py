@@ -253,8 +253,14 @@ def is_canary(line: str) -> bool:
 
 
 def has_solution(folder: Path, task: HarborTask) -> bool:
-    """Whether each step has a solution of its own."""
-    return all((step_folder(folder, step.name) / "solution" / "solve.sh").is_file() for step in task.steps)
+    """Whether each step has a solution."""
+    return all((solution_folder(folder, step.name) / "solve.sh").is_file() for step in task.steps)
+
+
+def solution_folder(folder: Path, step: str) -> Path:
+    """The folder with a step's own solution, or else with that of all steps."""
+    own = step_folder(folder, step) / "solution"
+    return own if own.is_dir() else folder / "solution"
 
 
 def step_folder(folder: Path, name: str) -> Path:

@@ -19,7 +19,7 @@ from pathlib import Path
 from weavegen import folders
 from weavegen.box.plain import clean
 from weavegen.config import Config
-from weavegen.harbor.folder import step_folder, unpack
+from weavegen.harbor.folder import solution_folder, step_folder, unpack
 from weavegen.kernel.harbor import HarborStep, HarborTask, Phase
 from weavegen.kernel.steps import Evaluated
 from weavegen.sandbox import command, image_root, images, programs, userns
@@ -199,10 +199,9 @@ class Verifier:
         phase = self.step.solution
         root = root_of(self.config, self.task, self.image, phase, changes)
         root.prepare()
-        part = step_folder(self.files, self.step.name) / "solution"
         target = changes / "upper" / "solution"
         shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(part, target, symlinks=True)
+        shutil.copytree(solution_folder(self.files, self.step.name), target, symlinks=True)
         make_runnable(target, "solve.sh")
         give_to_namespace(changes / "upper", target)
         return self.run(root, phase, "/solution/solve.sh", "solution")
