@@ -43,7 +43,7 @@ def evaluated(nano: Installation) -> Any:
 def tuned(nano: Installation, out: Path, *options: str | Path) -> Any:
     """A short training on the evaluation's jobs."""
     short = ["--window", "512", "--most", "12", "--batch", "4", "--rate", "1e-4", "--launch", str(PYTHON)]
-    return nano.json("tune", WEIGHTS, "--out", out, *short, *options)
+    return nano.json("tune", WEIGHTS, "--out", out, "--where", "job_id > 0", *short, *options)
 
 
 def test_a_model_is_measured(nano: Installation, evaluated: Any) -> None:
@@ -162,7 +162,7 @@ def test_the_training_data_is_the_selected_one(nano: Installation, evaluated: An
 def test_bad_input_gives_one_line_and_leaves_nothing(
     nano: Installation, evaluated: Any, tmp_path: Path, options: Any, says: str
 ) -> None:
-    done = nano.cli("tune", "no-model", "--out", tmp_path / "out", *options)
+    done = nano.cli("tune", "no-model", "--out", tmp_path / "out", "--where", "job_id > 0", *options)
     assert done.returncode == 2, done.stderr
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
@@ -179,6 +179,13 @@ def test_the_same_command_can_be_given_again_after_ctrl_c(tmp_path: Path, monkey
     with pytest.raises(KeyboardInterrupt):
         tune.tune(model="no-model", to=tmp_path / "out", **usual)
     assert not (tmp_path / "out").exists()
+
+
+def test_the_traces_of_evaluations_are_left_out(nano: Installation, evaluated: Any, tmp_path: Path) -> None:
+    done = nano.cli("tune", "no-model", "--out", tmp_path / "out")
+    assert done.returncode == 2, done.stderr
+    assert "2 jobs of evaluations are left out: to take them, name job_id in --where" in done.stderr
+    assert "no row of the view sft_examples matches" in done.stderr
 
 
 CHATML = """

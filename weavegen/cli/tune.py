@@ -12,6 +12,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from weavegen import sql
 from weavegen.cli.app import Result, command, is_simulated, reading
 from weavegen.cli.pool import load_adapter, members
 from weavegen.errors import UsageError, WeavegenError
@@ -133,12 +134,20 @@ def tune(
 
 
 def collect(plan: TunePlan, where: list[str]) -> dict[str, int]:
-    """Write the exports that the methods read. Returns the rows of each. Raises UsageError where one is empty."""
+    """Write the exports that the methods read. Returns the rows of each. Raises UsageError where one is empty.
+
+    Unless a condition names job_id, the traces of evaluations are left out: on their tasks models are compared.
+    """
     from weavegen import exports
     from weavegen.exports import write
     from weavegen.exports.format import Options
 
     counts: dict[str, int] = {}
+    with reading() as conn:
+        measured = sql.run(conn, "evaluator/held_out_jobs").scalars()
+    if measured and not any("job_id" in condition for condition in where):
+        where = [*where, f"job_id not in ({', '.join(map(str, measured))})"]
+        typer.echo(f"{len(measured)} jobs of evaluations are left out: to take them, name job_id in --where", err=True)
     formats = {name for names in EXPORTS.values() for name in names}
     Path(plan.data).mkdir(parents=True)
     for name in dict.fromkeys(name for method in plan.methods for name in EXPORTS[method]):
