@@ -188,6 +188,52 @@ def test_the_traces_of_evaluations_are_left_out(nano: Installation, evaluated: A
     assert "no row of the view sft_examples matches" in done.stderr
 
 
+GPUS = """
+import json, os, sys
+from weavegen.training.tune import use_one_gpu
+
+found = []
+for environ in json.loads(sys.argv[1]):
+    for name in ("LOCAL_RANK", "CUDA_VISIBLE_DEVICES"):
+        os.environ.pop(name, None)
+    os.environ |= environ
+    use_one_gpu()
+    found.append(os.environ.get("CUDA_VISIBLE_DEVICES"))
+json.dump(found, sys.stdout)
+"""
+
+
+def test_without_a_launcher_one_gpu_is_used() -> None:
+    """TRL refuses to train one process on several."""
+    shown = "CUDA_VISIBLE_DEVICES"
+    environs = [{}, {shown: "2,3"}, {shown: ""}, {"LOCAL_RANK": "1", shown: "2,3"}, {"LOCAL_RANK": "1"}]
+    command = [PYTHON, "-c", GPUS, json.dumps(environs)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == ["0", "2", "", "2,3", None]
+
+
+def test_a_model_learns_from_conversations_over_a_chat_api(tmp_path: Path, trl_environ: dict[str, str]) -> None:
+    """It reads them in its own chat template. There are no rows of `verifier`: nobody was asked about a message."""
+    server = Process(tmp_path, "chat", "--port", "0", "--chat")
+    try:
+        with installed(**(trl_environ | {"OPENAI_BASE_URL": server.url, "PYTHONPATH": str(ROOT)})) as one:
+            one.json("run", "--agent", "react", "--task", "Write a list.", "-n", "3", "--seed", "5")
+            told = tuned(one, tmp_path / "out")
+            pairs = one.cli("tune", WEIGHTS, "--out", tmp_path / "pairs", "--method", "dpo")
+    finally:
+        server.kill()
+    assert told["rows"]["sft"] >= 3
+    assert told["rows"]["verifier"] == 0
+    [file] = (tmp_path / "out" / "data" / "sft").rglob("*.parquet")
+    template = derive(renderer(WEIGHTS))
+    for row in pq.read_table(file).to_pylist():
+        assert row["prompt"].startswith(template.first_system)
+        assert row["completion"].endswith(template.end)
+        assert row["exact_prompt"]
+    assert (pairs.returncode, "nothing to export" in pairs.stderr) == (2, True)
+
+
 CHATML = """
 import json, sys
 from tokenizers import Tokenizer, models, pre_tokenizers, processors

@@ -245,6 +245,14 @@ TRAINERS: dict[str, Callable[..., Any]] = {
 }
 
 
+def use_one_gpu() -> None:
+    """Hide all GPUs but the first from this process, which TRL asks for. A launcher gives each process its own."""
+    if "LOCAL_RANK" not in os.environ:
+        if torch.cuda.device_count() > 1:
+            sys.stderr.write('weavegen: training uses the first GPU: --launch "accelerate launch" uses all\n')
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+
+
 def end_with_parent() -> None:
     """End this program as soon as its standard input does, which is a pipe from the program that started it."""
 
@@ -260,6 +268,7 @@ def end_with_parent() -> None:
 if __name__ == "__main__":
     if "--tied" in sys.argv:
         end_with_parent()
+    use_one_gpu()
     plan = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=TunePlan)
     try:
         losses = tune(plan)
