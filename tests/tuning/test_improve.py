@@ -1,5 +1,6 @@
 """`weavegen improve` with weavegen-nano: it is killed in each phase, goes on, and ends as if it had not been."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
@@ -15,6 +17,8 @@ from tests.support import ROOT
 from tests.support.installation import Installation, installed
 from tests.support.ports import free_port
 from tests.support.trl import PYTHON
+from weavegen.cli import improve
+from weavegen.errors import UsageError
 from weavegen.training import rounds
 from weavegen.training.rounds import ADAPTER, Loop
 from weavegen_nano import WEIGHTS
@@ -74,6 +78,25 @@ def test_a_loop_runs_and_reports(nano: Installation, whole: tuple[Path, Any]) ->
     assert [seed for _, seed in seeds] == [1_000_000, 1_000_000, 101, 1_000_000, 1_000_000]
     served = nano.cli("pool", "unload", f"{loop.name}-1").returncode == 0
     assert served == (told["best"] == 1), "Only the best model stays loaded."
+
+
+def test_failed_traces_are_compared_but_not_imitated(
+    nano: Installation, whole: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After one tick no trace of the loop has returned."""
+    monkeypatch.setenv("WEAVEGEN_HOME", str(nano.home))
+    loop = state(whole[0])
+    loop.order = msgspec.structs.replace(loop.order, all_traces=False)
+    driver = improve.Driver(whole[0], loop, [], None)
+
+    def collected(*methods: str) -> dict[str, int]:
+        folders = {"data": str(tmp_path / "-".join(methods)), "out": ""}
+        return driver.collect(dataclasses.replace(loop.order.tune, methods=methods, min_margin=0.0, **folders))
+
+    for methods in (("sft",), ("text",), ("trajectories",), ("dpo", "text")):
+        with pytest.raises(UsageError, match="none of the 2 traces succeeded"):
+            collected(*methods)
+    assert collected("dpo", "kto")["dpo"] > 0
 
 
 def command_of(to: Path) -> list[str]:

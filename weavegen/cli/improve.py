@@ -62,7 +62,7 @@ def improve(
         typer.Option(help="Like --set, but only for the traces to learn from, such as search=execute; repeatable."),
     ] = None,
     where: Where = None,
-    all_traces: Annotated[bool, typer.Option("--all-traces", help="sft: also imitate traces that failed.")] = False,
+    all_traces: Annotated[bool, typer.Option("--all-traces", help="Imitate failed traces, too.")] = False,
     serve: Annotated[
         str | None,
         typer.Option(
@@ -187,12 +187,13 @@ class Driver:
         with reading() as conn:
             rows = [row for job in jobs for row in sql.run(conn, "evaluator/traces", job=job)]
         where = [f"job_id in ({', '.join(map(str, jobs))})", *self.loop.order.where]
-        if not self.loop.order.all_traces:
+        imitating = [method for method in plan.methods if method not in ("dpo", "kto")]  # those compare
+        if imitating and not self.loop.order.all_traces:
             won = [row.trace for row in rows if row.success]
             advice = "begin another folder with a greater -n, an easier task, or --all-traces"
             if not won:
                 raise UsageError(f"none of the {len(rows)} traces succeeded, so there is nothing to imitate: {advice}")
-            where.append(f"sft:trace_id in ({', '.join(map(str, won))})")
+            where += [f"{method}:trace_id in ({', '.join(map(str, won))})" for method in imitating]
         return collect(plan, where)
 
     def evaluate(self, round: Round) -> bool:
