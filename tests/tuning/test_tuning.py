@@ -188,6 +188,18 @@ def test_the_traces_of_evaluations_are_left_out(nano: Installation, evaluated: A
     assert "no row of the view sft_examples matches" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "rates"),
+    [({}, (2e-5, 5e-7)), ({"lora": 8}, (2e-4, 5e-6)), ({"norms": True}, (2e-4, 5e-6)), ({"rate": 1e-3}, (1e-3, 1e-3))],
+)
+def test_whole_weights_are_trained_at_a_tenth_of_an_adapters_rate(
+    options: dict[str, Any], rates: tuple[float, float]
+) -> None:
+    usual = {field.name: field.default for field in dataclasses.fields(tune.Training)}
+    plan = tune.Training(**(usual | options)).plan("model")
+    assert (plan.rates["sft"], plan.rates["dpo"]) == pytest.approx(rates)
+
+
 GPUS = """
 import json, os, sys
 from weavegen.training.tune import use_one_gpu

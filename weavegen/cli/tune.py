@@ -5,7 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -41,12 +41,7 @@ class Training:
     norms: Annotated[bool, typer.Option("--norms", help="Train only the norms' scales, for few examples.")] = False
     balance: Annotated[bool, typer.Option("--balance", help="sft: equal numbers of yes and no per question.")] = False
     replay: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            help="sft: for each answer known from execution, this many that the model drew itself, so that its answers "
-            "to other questions do not change.",
-        ),
+        float, typer.Option(min=0, help="sft: answers that the model drew itself, for each one known from execution.")
     ] = TunePlan.replay
     window: Annotated[int, typer.Option(min=64, help="Maximum number of tokens of an example.")] = TunePlan.window
     epochs: Annotated[float, typer.Option(min=0.01, help="Passes over the data.")] = TunePlan.epochs
@@ -74,8 +69,8 @@ class Training:
                 return launcher
         raise UsageError("--launch is no command: give one, such as .venv-gpu/bin/python")
 
-    def plan(self, model: str, folder: Path | None = None) -> TunePlan:
-        """The plan of a run that writes `folder`; None: the folders are filled in later. Raises UsageError."""
+    def plan(self, model: str) -> TunePlan:
+        """The plan of a run, without its folders. Raises UsageError."""
         methods = tuple(self.method or ["sft"])
         if unknown := [name for name in methods if name not in EXPORTS]:
             raise UsageError(f"there is no method {unknown[0]!r}: choose from {', '.join(EXPORTS)}")
@@ -87,15 +82,10 @@ class Training:
             raise UsageError(f"{option} is for an adapter: give --lora RANK too")
         if self.load_in_4bit and self.merge:
             raise UsageError("--merge adds an adapter to whole weights: leave --load-in-4bit out")
+        rates = RATES if self.lora or self.norms else {name: rate / 10 for name, rate in RATES.items()}
+        rates = rates if self.rate is None else dict.fromkeys(RATES, self.rate)
         shared = {name: value for name, value in vars(self).items() if name in TunePlan.__dataclass_fields__}
-        return TunePlan(
-            model=model,
-            data=str(folder.absolute() / "data") if folder is not None else "",
-            out=str(folder.absolute()) if folder is not None else "",
-            methods=methods,
-            rates=dict.fromkeys(RATES, self.rate) if self.rate is not None else RATES,
-            **shared,
-        )
+        return TunePlan(model=model, data="", out="", methods=methods, rates=rates, **shared)
 
 
 @command()
@@ -114,7 +104,8 @@ def tune(
 
     Example: weavegen tune Qwen/Qwen3-8B --lora 32 --where "job_id = 3" -o round-1 --load r1
     """
-    plan, launcher = training.plan(model, to), training.launcher()
+    plan = replace(training.plan(model), data=str(to.absolute() / "data"), out=str(to.absolute()))
+    launcher = training.launcher()
     if to.exists():
         raise UsageError(f"{to} exists: give another folder")
     if load is not None:

@@ -9,7 +9,7 @@ EXPORTS = {
 IGNORED = -100
 """Label of a token without loss, as in PyTorch's cross entropy."""
 RATES = {"sft": 2e-4, "dpo": 5e-6, "kto": 5e-6, "text": 2e-4, "trajectories": 2e-4}
-"""Learning rates for models with billions of parameters. Small models need rates ten to fifty times higher."""
+"""Learning rates of adapters for models with billions of parameters. Small models need ten to fifty times more."""
 
 
 @dataclass(frozen=True, kw_only=True)
