@@ -1,5 +1,6 @@
 """What went wrong at model servers, in PostgreSQL; and jobs that are paused because nothing can be scored."""
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -239,3 +240,15 @@ def test_blank_lines_before_an_answer_keep_the_connection(chunked: bool, monkeyp
 
     with RawServer(reply) as server:
         assert http.Http("key", 60).post(f"{server.url}/completions", {"prompt": "#"}, dict) == {}
+
+
+def test_a_connection_to_a_host_that_is_gone_ends() -> None:
+    with RawServer(lambda request: b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}") as server:
+        client = http.Http("key", 60)
+        client.post(f"{server.url}/completions", {"prompt": "#"}, dict)
+        used = client._direct.connection_from_url(server.url).pool.get().sock
+        assert used.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert used.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+        assert used.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
+        assert used.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+        client.close()

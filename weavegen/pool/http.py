@@ -31,6 +31,17 @@ BODY_SECONDS = 60.0  # time from the first byte of an answer's JSON to its last 
 BUSY_STATUSES = frozenset({408, 425, 429, 503})  # HTTP statuses of an overloaded server
 REQUEST_STATUSES = frozenset({400, 409, 413, 414, 415, 422, 431})
 """HTTP statuses that concern the request. All others concern the server or its address."""
+GONE = {
+    getattr(socket, name): value
+    for name, value in {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}.items()
+    if hasattr(socket, name)
+}
+"""Options of TCP: a connection to a host that has gone without a word ends after half a minute, not after hours."""
+SOCKET_OPTIONS = (
+    *urllib3.connection.HTTPConnection.default_socket_options,
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *((socket.IPPROTO_TCP, option, value) for option, value in GONE.items()),
+)
 KEY_ADVICE = "check OPENAI_API_KEY, or WEAVEGEN_POOL_KEY for a lent server"
 
 _encode = msgspec.json.Encoder().encode
@@ -111,7 +122,7 @@ class Http:
         self._api_key = api_key
         self._headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
         self._timeout = timeout
-        self._direct = urllib3.PoolManager(num_pools=64, maxsize=MAX_CONNECTIONS, block=False)
+        self._direct = urllib3.PoolManager(num_pools=64, maxsize=MAX_CONNECTIONS, socket_options=SOCKET_OPTIONS)
         self._direct.pool_classes_by_scheme = POOL_CLASSES
         self._addresses = urllib.request.getproxies()
         self._proxies: dict[str, urllib3.ProxyManager] = {}  # by scheme
@@ -211,7 +222,8 @@ def _proxy(address: str, name: str) -> urllib3.ProxyManager:
     try:
         auth = urllib3.util.parse_url(address).auth
         headers = urllib3.make_headers(proxy_basic_auth=unquote(auth)) if auth else None
-        proxy = urllib3.ProxyManager(address, num_pools=64, maxsize=MAX_CONNECTIONS, proxy_headers=headers)
+        given: dict[str, Any] = {"proxy_headers": headers, "socket_options": SOCKET_OPTIONS}
+        proxy = urllib3.ProxyManager(address, num_pools=64, maxsize=MAX_CONNECTIONS, **given)
     except ValueError:
         raise Unfit(f"{name} has no address of an HTTP proxy: give http://host:port, or set NO_PROXY") from None
     proxy.pool_classes_by_scheme = POOL_CLASSES
