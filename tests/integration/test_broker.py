@@ -1,9 +1,15 @@
 """The patches to Celery's Redis transport."""
 
+import socket
+import subprocess
+from pathlib import Path
+
 import pytest
 from celery import Celery
 from kombu.connection import Connection
 
+from tests.support.ports import free_port
+from weavegen.services import redis
 from weavegen.services.transport import KEPT, Channel, Transport
 
 
@@ -25,6 +31,23 @@ def test_the_app_and_its_clients_use_the_patched_transport(redis_url: str, conne
     assert connection.get_transport_cls() is Transport
     with Celery(broker=redis_url, set_as_current=False) as app:
         assert app.connection_for_write().get_transport_cls() is Transport
+
+
+def test_a_connection_to_a_host_that_is_gone_ends(tmp_path: Path) -> None:
+    port = free_port()
+    options = ("--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path))
+    server = subprocess.Popen([redis.binary(), *options], stdout=subprocess.DEVNULL)
+    try:
+        with Connection(f"redis://127.0.0.1:{port}/0") as connection:
+            connection.ensure_connection(max_retries=50, interval_start=0.1, interval_step=0)
+            used = connection.default_channel.pool.get_connection()._sock
+            assert 2 < used.gettimeout() <= 60
+            assert used.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert used.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+            assert used.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
+    finally:
+        server.kill()
+        server.wait()
 
 
 def test_a_message_can_be_acknowledged_after_its_connection_is_closed(connection: Connection) -> None:

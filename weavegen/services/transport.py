@@ -10,6 +10,7 @@ import msgspec
 from kombu.transport import redis, virtual
 from redis.exceptions import ConnectionError, ResponseError
 
+from weavegen.pool.http import GONE
 from weavegen.services.messages import MALFORMED, Envelope, Warnings, checked, read, warn
 
 deleted = Warnings()
@@ -70,10 +71,14 @@ class QoS(redis.QoS):
 
 
 class Channel(redis.Channel):
-    """A channel that survives malformed messages and a lost connection, and acknowledges over one client."""
+    """A channel that survives malformed messages and a lost connection or host, and acknowledges over one client."""
 
     Message = Message
     QoS = QoS
+    socket_timeout = 30.0  # kombu waits at most one second for a message, and reads an answer once it has come
+    socket_connect_timeout = 5.0
+    socket_keepalive = True
+    socket_keepalive_options = GONE
     _reused: Any = None
     _in_poll: Any
     _in_listen: Any
