@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from simulation.process import Process
+from tests.support.waiting import until
 from weavegen.errors import ModelError, Unserved
 from weavegen.pool import pool as pools
 from weavegen.pool.client import ModelClient
@@ -185,6 +186,7 @@ class Garbling(BaseHTTPRequestHandler):
 
 def test_invalid_metrics_do_not_end_the_watch_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "METRICS_INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr(pools, "METRICS_RETRY_SECONDS", 0.1)
     with ThreadingHTTPServer(("127.0.0.1", 0), Garbling) as server:
         threading.Thread(target=server.serve_forever).start()
         url = f"http://127.0.0.1:{server.server_port}/v1"
@@ -198,3 +200,50 @@ def test_invalid_metrics_do_not_end_the_watch_of_a_server(monkeypatch: pytest.Mo
             pool.close()
             server.shutdown()
     assert load.running == 3
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "12e", ""])
+@pytest.mark.parametrize("of", ["cache", "num_requests"])
+def test_metrics_that_are_no_numbers_are_none(value: str, of: str) -> None:
+    lines = "".join(f"{name} {value if of in name else 1}\n" for name in NAMES).encode()
+
+    class Handler(Garbling):
+        def do_GET(self) -> None:
+            answer = b'{"data": [{"id": "m"}]}' if self.path == "/v1/models" else lines
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        [row] = survey({f"http://127.0.0.1:{server.server_port}/v1": "EMPTY"}, 0.01)
+        server.shutdown()
+    assert (row.state, row.model, row.running) == ("up", "m", None)
+
+
+def test_metrics_are_asked_for_again_and_old_ones_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "METRICS_INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr(pools, "METRICS_RETRY_SECONDS", 0.1)
+    running = "3"
+
+    class Handler(Garbling):
+        def do_GET(self) -> None:
+            self.send_response(200 if running else 404)
+            self.end_headers()
+            self.wfile.write("".join(f"{name} {running}\n" for name in NAMES).encode())
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        url = f"http://127.0.0.1:{server.server_port}/v1"
+        pool = Pool([url], "EMPTY", None, timeout=20)
+        found = pool._router.servers[url]
+        try:
+            until(lambda: found.load is not None and found.load.running == 3, "no metrics", seconds=20)
+            running = ""
+            until(lambda: found.load is None, "the load is that of the past", seconds=20)
+            running = "5"
+            until(lambda: found.load is not None and found.load.running == 5, "not asked again", seconds=20)
+        finally:
+            pool.close()
+            server.shutdown()

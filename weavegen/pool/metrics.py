@@ -1,6 +1,7 @@
 """Reads the metrics of a model server from its `/metrics`."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from weavegen.errors import ModelError
 from weavegen.pool.http import Http
@@ -34,18 +35,22 @@ NAMES = {
 
 
 def read(base_url: str, http: Http, seconds: float = 5.0) -> Metrics:
-    """Read a server's metrics. Raises TransientError, and ModelError or Unfit if the server does not have them.
+    """Read a server's metrics. Raises TransientError, and ModelError or Unfit if it does not have them, or no numbers.
 
     Values of several engines at one address are summed. Does not use prometheus_client: this is called every
     second, and that would parse all of vLLM's thousand lines.
     """
     url = f"{base_url.rstrip('/').removesuffix('/v1')}/metrics"
     found: dict[str, list[float]] = {}
-    for line in http.get(url, seconds).decode(errors="replace").splitlines():
-        name = NAMES.get(line[: min(at for at in (line.find("{"), line.find(" "), len(line)) if at >= 0)])
-        if name is not None:
-            found.setdefault(name, []).append(float(line.rpartition(" ")[2]))
-    if missing := [name for name in NAMES.values() if name not in found]:
-        raise ModelError(f"{url} lacks vLLM's metrics {', '.join(missing)}")
-    cache = found.pop("cache")
-    return Metrics(cache=sum(cache) / len(cache), **{name: int(sum(values)) for name, values in found.items()})
+    try:
+        for line in http.get(url, seconds).decode(errors="replace").splitlines():
+            name = NAMES.get(line[: min(at for at in (line.find("{"), line.find(" "), len(line)) if at >= 0)])
+            if name is not None:
+                found.setdefault(name, []).append(float(line.rpartition(" ")[2]))
+        if missing := [name for name in NAMES.values() if name not in found]:
+            raise ModelError(f"{url} lacks vLLM's metrics {', '.join(missing)}")
+        values: dict[str, Any] = {name: int(sum(parts)) for name, parts in found.items()}  # none may be NaN
+        values["cache"] = sum(found["cache"]) / len(found["cache"])
+        return Metrics(**values)
+    except (ValueError, OverflowError) as error:
+        raise ModelError(f"{url} has metrics that can't be read: {error}") from None

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 METRICS_INTERVAL_SECONDS = 1.0
+METRICS_RETRY_SECONDS = 60.0
+"""A server that did not give its metrics is asked for them again after this time, or after a probe."""
 MAX_ATTEMPTS = 4
 """Attempts of a request, before its step is released to be tried later."""
 BACKOFF_SECONDS = 0.25
@@ -196,7 +198,7 @@ class Pool:
 
     def _watch(self, url: str, client: ModelClient, key: str) -> None:
         """Read a server's metrics, or probe it if it failed, and grant requests, until it leaves the pool."""
-        has_metrics, http = True, Http(key, 5.0)
+        asks_at, http = 0.0, Http(key, 5.0)
         while not self._closed.wait(METRICS_INTERVAL_SECONDS * random.uniform(0.8, 1.2)):
             with self._lock:
                 if self._clients.get(url) is not client:
@@ -209,12 +211,14 @@ class Pool:
             try:
                 if rests_until is not None:
                     client.probe(PROBE_TIMEOUT_SECONDS)
-                elif has_metrics:
+                    asks_at = 0.0
+                elif time.monotonic() >= asks_at:
                     load = metrics.read(url, http)
             except (ModelError, UsageError, Unfit) as error:
                 if rests_until is None:  # Unfit: a gateway may guard all that is not below /v1
-                    log.warning("%s: without metrics, its load grows until it is busy", error)
-                    has_metrics = False
+                    if not asks_at:
+                        log.warning("%s: without metrics, its load grows until it is busy", error)
+                    asks_at = time.monotonic() + METRICS_RETRY_SECONDS
                 else:
                     log.warning("%s is not used: %s", url, error)
                     failure = error
@@ -233,6 +237,8 @@ class Pool:
                     self._router.report_failure(url, outcome, time.monotonic())
                 elif load is not None:
                     self._router.report_load(url, load)
+                else:  # it has no metrics, or none any more
+                    self._router.servers[url].load = None
                 if failure is not None:
                     self._note(url, failure)
                 self._grant()
