@@ -19,6 +19,7 @@ import pytest
 from kombu.connection import Connection
 
 from tests.support.ports import listening
+from tests.support.raw_server import RawServer, unused_address
 from tests.support.waiting import until
 from weavegen import config as configuration
 from weavegen import folders
@@ -339,6 +340,21 @@ def test_an_unreachable_server_is_a_one_line_error_without_its_password() -> Non
         assert "hush" not in str(caught.value)
         assert "\n" not in str(caught.value)
     assert "hush" not in str(doctor.examine(given))
+
+
+def test_doctor_names_each_model_server_that_does_not_answer(tmp_path: Path) -> None:
+    with RawServer() as good:
+        gone = [unused_address(), unused_address()]
+        given = {"WEAVEGEN_HOME": str(tmp_path), "OPENAI_BASE_URL": ",".join([gone[0], good.url, gone[1]])}
+        with pytest.raises(doctor.Problem) as caught:
+            doctor.CHECKS["model"](configuration.load(given))
+        detail, advice = caught.value.args
+        for url in gone:
+            address = url.removeprefix("http://").removesuffix("/v1")
+            assert f"{address} does not answer" in detail
+            assert f"no connection to http://{address}" in advice
+        assert good.url.removeprefix("http://").removesuffix("/v1") not in detail
+        assert doctor.CHECKS["model"](configuration.load(given | {"OPENAI_BASE_URL": good.url})).startswith("raw on ")
 
 
 def test_two_concurrent_migrations_take_turns_and_load_the_examples_once(own: Config) -> None:

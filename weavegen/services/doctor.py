@@ -6,6 +6,7 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -192,19 +193,26 @@ def _model(config: Config) -> str:
     if not keys:
         advice = "set OPENAI_BASE_URL, start a small model with `weavegen up`, or add one: `weavegen pool add`"
         raise Problem("none", advice)
-    models: set[str] = set()
     failing = {server.url: server for server in _stored(config, lambda conn: servers.failing(conn, keys), None) or []}
-    for url, key in keys.items():
+
+    def ask(url: str) -> Problem | str | None:
+        """The model, which is listed before its adapters; None: it has none. Or what is wrong with the server."""
         try:
-            listed = list_models(url, Http(key, ANSWER_TIMEOUT_SECONDS), ANSWER_TIMEOUT_SECONDS)
-            models |= {model.id for model in listed[:1]}  # the model is listed before its adapters
+            listed = list_models(url, Http(keys[url], ANSWER_TIMEOUT_SECONDS), ANSWER_TIMEOUT_SECONDS)
         except (TransientError, ModelError) as error:
             said = str(error).replace(url, _address(url))
             advice = f"start it, or check OPENAI_BASE_URL and OPENAI_API_KEY: {said}"
-            raise Problem(f"{_address(url)} does not answer", advice) from None
+            return Problem(f"{_address(url)} does not answer", advice)
         if url in failing:
             line = failing[url].line.replace(url, _address(url))
-            raise Problem(f"{_address(url)} fails all requests of the workers: {line}", failing[url].advice)
+            return Problem(f"{_address(url)} fails all requests of the workers: {line}", failing[url].advice)
+        return listed[0].id if listed else None
+
+    with ThreadPoolExecutor(len(keys)) as threads:
+        found = list(threads.map(ask, keys))
+    if problems := [one.args for one in found if isinstance(one, Problem)]:
+        raise Problem(*("; ".join(dict.fromkeys(texts)) for texts in zip(*problems, strict=True)))
+    models = {one for one in found if isinstance(one, str)}
     simulated = " (simulated)" if model_server.simulated(config) else ""
     return f"{', '.join(sorted(models)) or 'no model'}{simulated} on {', '.join(map(_address, keys))}"
 
