@@ -141,6 +141,7 @@ class Database:
     def __init__(self, url: str, most: int, *, keep: bool = True, autocommit: bool = False, **parameters: Any) -> None:
         """`most`: connections at a time. `keep`: whether they stay open. `parameters`: libpq's, added to the URL's."""
         self.url, self.keep, self.autocommit = url, keep, autocommit
+        self.only_read = "default_transaction_read_only=on" in parameters.get("options", "")
         self._parameters = parameters
         self.kept: dict[str, Any] = {}
         """Data that other modules keep as long as this object exists."""
@@ -163,6 +164,12 @@ class Database:
             connection = self._take()
             try:
                 yield connection
+            except psycopg.errors.ReadOnlySqlTransaction as error:
+                if self.only_read:
+                    raise
+                connection.close()
+                self.close()  # the address may lead to the new primary server by now
+                raise psycopg.OperationalError(f"it takes no changes, as a standby server: {error}") from None
             finally:
                 self._give_back(connection)
         finally:

@@ -7,7 +7,9 @@ import psycopg
 import pytest
 
 from weavegen import database as module
+from weavegen.config import Config
 from weavegen.database import Connection, Database, Statement
+from weavegen.store.session import pooled, read_only, unpooled
 
 
 def pid(db: Database) -> int:
@@ -94,6 +96,32 @@ def test_a_connection_that_fails_in_use_is_not_kept(db: Database) -> None:
     with pytest.raises(psycopg.OperationalError), db.connect() as conn:
         conn.execute("select pg_terminate_backend(pg_backend_pid())")
     assert pid(db)
+
+
+def test_connections_to_a_server_that_takes_no_changes_are_not_kept(db: Database) -> None:
+    """It was demoted, and the address leads to another server by now."""
+    with db.connect() as one, db.connect() as other:
+        for conn in (one, other):
+            conn.execute("set default_transaction_read_only = on")
+            conn.commit()
+    with pytest.raises(psycopg.OperationalError, match="it takes no changes"), db.begin() as conn:
+        conn.execute("create table t (n int)")
+    with db.begin() as conn:
+        conn.execute("create table t (n int)")
+
+
+def test_a_login_that_can_only_read_says_so_itself(db: Database, config: Config) -> None:
+    reader = read_only(config, db.url, 10)
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction), reader.connect() as conn:
+        conn.execute("create table t (n int)")
+    reader.close()
+
+
+def test_connections_to_a_host_that_is_gone_end(db: Database, config: Config) -> None:
+    for one in (pooled(db.url), unpooled(db.url), read_only(config, db.url, 10)):
+        with one.connect() as conn:
+            assert conn.info.get_parameters()["tcp_user_timeout"] == "60000"
+        one.close()
 
 
 def test_who_asks_for_one_too_many_waits_for_it(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
