@@ -10,7 +10,7 @@ import psycopg
 
 from weavegen import folders, sql
 from weavegen.config import Config, shown_settings
-from weavegen.errors import UsageError
+from weavegen.errors import WeavegenError
 from weavegen.sandbox import environment as environments
 from weavegen.services import fleet, processes
 from weavegen.store import urls, workers
@@ -50,13 +50,13 @@ class Heartbeat:
         while True:
             try:
                 self.beat()
-            except (psycopg.Error, UsageError, OSError) as error:
+            except (psycopg.Error, WeavegenError, OSError) as error:
                 log.warning("no heartbeat: %s", " ".join(str(error).split()))
             if self.ended.wait(workers.REPORT_SECONDS):
                 return
 
     def beat(self) -> None:
-        """Report once. Raises psycopg.Error, UsageError, OSError."""
+        """Report once. Raises psycopg.Error, WeavegenError, OSError."""
         if self.home is not None and self.home.removed():
             self.homeless += 1
             if self.homeless == HOMELESS_BEATS:

@@ -24,7 +24,7 @@ def pooled(url: str, **kw: Any) -> Database:
 
 def unpooled(url: str) -> Database:
     """A database whose server may be down: each connection is tried for five seconds, and not kept."""
-    return Database(url, MAX_CONNECTIONS, keep=False, connect_timeout=TRY_SECONDS)
+    return pooled(url, keep=False, connect_timeout=TRY_SECONDS)
 
 
 def read_only(config: Config, url: str, seconds: float, most: int = MAX_CONNECTIONS, **kw: Any) -> Database:
@@ -38,7 +38,7 @@ def read_only(config: Config, url: str, seconds: float, most: int = MAX_CONNECTI
     login = reader_url(config, url)
     options = f"-c default_transaction_read_only=on -c statement_timeout={max(1, int(seconds * 1000))}"
     options += f" -c role={READER}" if login == url else ""
-    return Database(login, most, connect_timeout=TRY_SECONDS, options=options, **kw)
+    return Database(login, most, **{**LOST, "connect_timeout": TRY_SECONDS, "options": options, **kw})
 
 
 @cache
