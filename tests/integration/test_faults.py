@@ -4,8 +4,8 @@ from typing import Any
 
 from tests.support.worker import Worker, enqueue
 from weavegen.database import Database, Statement
-from weavegen.services.faults import Fault, queue_faults, worker_faults
-from weavegen.store import jobs, workers
+from weavegen.services.faults import Fault, queue_faults, sweep_faults, worker_faults
+from weavegen.store import jobs, steps, workers
 from weavegen.store.states import JobState
 
 
@@ -94,3 +94,23 @@ def test_steps_that_no_worker_has_taken_for_a_minute_are_a_fault(db: Database) -
     given_back = "claims = 0, failure = 'an image is being made', send_after = now()"
     do(db, f"update steps set claimed_at = now() - make_interval(secs => 5), {given_back}")
     assert faults(db) == []
+
+
+def test_that_nothing_sweeps_is_a_fault(db: Database) -> None:
+    def fault() -> str | None:
+        with db.begin() as conn:
+            found = sweep_faults(conn)
+        return found[0].what if found else None
+
+    enqueue(db, 2, ticks=1)
+    do(db, "update traces set created_at = now() - interval '20 seconds'")
+    assert fault() is None, "no worker could do it"
+    report(db, "here:1", "control@here", "control")
+    assert fault() == "nothing has sent what waits for 20 s"
+    Worker(db, max_active=1).engine.start_queued()
+    assert fault() is None, "the other trace starts after the one that runs"
+    do(db, "update steps set send_after = now() - interval '30 seconds'")
+    assert fault() == "nothing has sent what waits for 30 s"
+    with db.begin() as conn:
+        assert len(steps.overdue(conn, 30)) == 1
+    assert fault() is None

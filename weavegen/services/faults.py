@@ -13,6 +13,8 @@ RESTARTED_SECONDS = 60.0
 """A service that was restarted again counts as a fault for this long."""
 UNSERVED_SECONDS = 5.0
 """A queue is unserved if a step has waited in it for this long, and no worker takes steps from it."""
+UNSWEPT_SECONDS = 15.0
+"""It is a fault if a step or a trace that beat should have had sent has waited for this long."""
 UNTRIED_SECONDS = 60.0
 """A step that no worker has taken for this long is a fault."""
 MCP_SECONDS = 300.0
@@ -34,6 +36,9 @@ def faults(conn: Connection, config: Config) -> list[Fault]:
     conn.rollback()
     with conn.transaction():
         found = [*worker_faults(conn), *queue_faults(conn), *server_faults(conn, config), *mcp_faults(conn)]
+        beat = processes.find(config, "beat")
+        if beat is None or (processes.age(beat) or 0) > UNSWEPT_SECONDS:  # else `up` has just started it
+            found += sweep_faults(conn)
     return [*service_faults(config), *found]
 
 
@@ -93,6 +98,15 @@ def queue_faults(conn: Connection) -> list[Fault]:
             continue
         found.append(Fault(kind="queue", what=what, advice=advice))
     return found
+
+
+def sweep_faults(conn: Connection) -> list[Fault]:
+    """The fact that beat does not have the workers sweep, though they run."""
+    late = sql.run(conn, "store/unswept", silent=workers.SILENT_SECONDS).scalar_one()
+    if late is None or late < UNSWEPT_SECONDS:
+        return []
+    advice = "start beat on one host, and check the broker and that host's clock"
+    return [Fault(kind="service", what=f"nothing has sent what waits for {duration(late)}", advice=advice)]
 
 
 def mcp_faults(conn: Connection) -> list[Fault]:
