@@ -19,7 +19,7 @@ from weavegen.engine import model_calls
 from weavegen.engine import worker as module
 from weavegen.engine.model_calls import Pools
 from weavegen.engine.worker import Done
-from weavegen.errors import ModelError, TransientError, Unserved
+from weavegen.errors import ModelError, TransientError, Unfit, Unserved
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Delegate, Score
 from weavegen.pool import http
@@ -141,6 +141,20 @@ def test_a_job_that_names_no_model_keeps_the_one_that_answers_first(
     with db.begin() as conn:
         delegation.create(conn, 1, held[0].id, Delegate(agent="nop", task={}, label="task"), Settings())
     assert scalar(db, "select model from jobs where called_by is not null") == "A"
+
+
+def test_a_server_that_has_another_model_now_is_not_taken_for_one_without_completions() -> None:
+    with RawServer() as server:
+        server.paths = ("/v1/completions", "/v1/chat/completions")
+        server.model = "A"
+        client = ModelClient(server.url, "EMPTY", None)
+        assert client.model == "A"
+        server.model = "B"
+        server.reply = lambda request: answer({}, "404 Not Found" if request["model"] == "A" else "200 OK")
+        with pytest.raises(Unfit, match="it was restarted with another model, B"):
+            sample(client)
+        assert not client.chat_only
+        client.close()
 
 
 def test_a_job_that_can_not_score_is_paused(db: Database, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -415,7 +415,8 @@ class ModelClient:
             return self._http.post(f"{self.base_url}/completions", body, _Completion, seconds, most=most)
         except NotFound as error:
             self._served = None
-            _ = self.model
+            if self.model != body["model"]:
+                raise Unfit(f"{error}: it was restarted with another model, {self.model}") from None
             if self._has(f"{self.base_url}/chat/completions"):
                 self.chat_only = True
                 raise ChatOnly(CHAT_ONLY.format(url=self.base_url)) from None
