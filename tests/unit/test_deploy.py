@@ -94,7 +94,7 @@ def test_deployments_serve_exactly_the_queues_of_the_code() -> None:
     workers = [words for words in [*commands().values(), worker_of_script()] if "worker" in words]
     assert {queue for words in workers for queue in queues(words)} == QUEUES | {f"execute.{IMAGE_HOST}"}
     here = config.load({"WEAVEGEN_HOST": IMAGE_HOST})
-    by_up = fleet.worker_commands(here, model_threads=256, lint_processes=4, execute_threads=32)
+    by_up = fleet.worker_commands(here, model=256, lint=4, execute=32)
     ours = {"model": commands()["compose model"], "lint": commands()["compose lint"], "execute": worker_of_script()}
     for part, words in by_up.items():
         wanted = words[words.index("celery") :]

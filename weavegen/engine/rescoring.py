@@ -12,7 +12,7 @@ import psycopg
 
 from weavegen.engine.leases import Leases
 from weavegen.engine.prompt_assembly import Body, Context, Read, question_prompt
-from weavegen.engine.worker import Outcome, Worker, claimant, give_back, unstored
+from weavegen.engine.worker import Outcome, Worker, claimant, give_back, held
 from weavegen.errors import JournalMismatch, ModelError, RolloutError, StepLost, TransientError, UsageError
 from weavegen.evaluator.rubrics import parse
 from weavegen.kernel import context, replay
@@ -57,11 +57,7 @@ class Rescorer:
             batch = campaigns.claim(conn, batch_id, claimant(), self.worker.config.lease)
         if batch is None:
             return Outcome("ignored", "nothing to do")
-        with self.leases.hold(batch):
-            try:
-                outcome = self._run(batch)
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-                outcome = unstored(campaigns.LEASES, batch, error)
+        outcome = held(self.leases, batch, self._run)
         self.send_batches()
         return outcome
 

@@ -4,6 +4,7 @@ follows.
 No transaction is open while the work is done. `Worker` knows Celery only as `dispatch`, which the tasks pass in.
 """
 
+import contextlib
 import errno
 import logging
 import os
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import psycopg
 
@@ -32,6 +33,7 @@ from weavegen.store.states import StepStatus
 from weavegen.store.steps import Claimed, Message
 
 log = logging.getLogger(__name__)
+T = TypeVar("T", bound=Held)
 
 OF_THE_HOST = frozenset({
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM,
@@ -92,11 +94,7 @@ class Worker:
             return Outcome("ignored", str(error))
         if claim is None:
             return Outcome("ignored", "nothing to do")
-        with self.leases.hold(claim):
-            try:
-                return self._run(claim)
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-                return unstored(steps.LEASES, claim, error)
+        return held(self.leases, claim, self._run)
 
     def _run(self, claim: Claimed) -> Outcome:
         try:
@@ -220,19 +218,21 @@ def give_back(table: LeaseTable, row: Held, error: TransientError) -> Outcome:
     return Outcome("again", f"again in {delay:.1f} s: {error}")
 
 
-def unstored(table: LeaseTable, row: Held, error: psycopg.Error) -> Outcome:
-    """Give a row back after an error of the database, perhaps for lack of disk. Such an attempt does not count.
+def held(leases: Leases, row: T, work: Callable[[T], Outcome]) -> Outcome:
+    """Do the work of a claimed row. After an error of the database, perhaps for lack of disk, the row is given back.
 
-    Raises `error` where that is impossible too, or the row itself exceeds a limit of the database (class 54 of its
-    errors): then the lease expires, the row is sent again, and the attempt counts.
+    Such an attempt does not count. Where that is impossible too, or the row itself exceeds a limit of the database
+    (class 54 of its errors), the error is raised, and the lease expires.
     """
-    if (error.sqlstate or "").startswith("54"):
-        raise error
-    try:
-        reason = f"the database: {' '.join(str(error).split())}"
-        return give_back(table, row, Unserved(reason, seconds=UNSTORED_SECONDS))
-    except psycopg.Error:
-        raise error from None
+    with leases.hold(row):
+        try:
+            return work(row)
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            if not (error.sqlstate or "").startswith("54"):
+                why = Unserved(f"the database: {' '.join(str(error).split())}", seconds=UNSTORED_SECONDS)
+                with contextlib.suppress(psycopg.Error):
+                    return give_back(leases.table, row, why)
+            raise
 
 
 def failure_kind(claim: Claimed) -> str:

@@ -31,17 +31,11 @@ BODY_SECONDS = 60.0  # time from the first byte of an answer's JSON to its last 
 BUSY_STATUSES = frozenset({408, 425, 429, 503})  # HTTP statuses of an overloaded server
 REQUEST_STATUSES = frozenset({400, 409, 413, 414, 415, 422, 431})
 """HTTP statuses that concern the request. All others concern the server or its address."""
-GONE = {
-    getattr(socket, name): value
-    for name, value in {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}.items()
-    if hasattr(socket, name)
-}
+ALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
+GONE = {getattr(socket, name): value for name, value in ALIVE.items() if hasattr(socket, name)}
 """Options of TCP: a connection to a host that has gone without a word ends after half a minute, not after hours."""
-SOCKET_OPTIONS = (
-    *urllib3.connection.HTTPConnection.default_socket_options,
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    *((socket.IPPROTO_TCP, option, value) for option, value in GONE.items()),
-)
+SOCKET_OPTIONS = [(socket.IPPROTO_TCP, option, value) for option, value in {socket.TCP_NODELAY: 1, **GONE}.items()]
+SOCKET_OPTIONS += [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
 KEY_ADVICE = "check OPENAI_API_KEY, or WEAVEGEN_POOL_KEY for a lent server"
 
 _encode = msgspec.json.Encoder().encode

@@ -101,9 +101,7 @@ def up(
             environ = child_environment(config, model_server.NANO)
             name, started = model_server.start(config, model_port, sim_options, environ)
             parts.append(_part(config, name, started=started))
-        commands = worker_commands(
-            config, model_threads=model_threads, lint_processes=2, execute_threads=execute_threads
-        )
+        commands = worker_commands(config, model=model_threads, lint=2, execute=execute_threads)
         commands[BEAT] = [sys.executable, "-m", "celery", "-A", "tasks", "beat", "-l", "WARNING", "--pidfile="]
         parts += _workers(config, commands)
         if store:
@@ -187,15 +185,13 @@ def running(config: Config) -> list[Service]:
     return [service for service in processes.registered(config).values() if processes.alive(service)]
 
 
-def worker_commands(
-    config: Config, *, model_threads: int, lint_processes: int, execute_threads: int
-) -> dict[str, list[str]]:
+def worker_commands(config: Config, *, model: int, lint: int, execute: int) -> dict[str, list[str]]:
     """Return the Celery workers' commands, by name. Linting computes, in processes; the others wait, in threads."""
     pools = {
-        "model": ("control,sample,score", "threads", model_threads),
-        "lint": ("lint", "prefork", lint_processes),
+        "model": ("control,sample,score", "threads", model),
+        "lint": ("lint", "prefork", lint),
         # Two workers serve `control`, in case all threads of one of them wait.
-        "execute": (f"control,execute,execute.{config.host}", "threads", execute_threads),
+        "execute": (f"control,execute,execute.{config.host}", "threads", execute),
     }
     return {
         name: [
