@@ -131,6 +131,15 @@ def test_an_action_that_scores_below_a_tenth_is_taken_back_once_a_tick(score: fl
     assert sum(step.type is T.ACTION for step in steps(trace, Execute)) == 1
 
 
+def test_the_text_that_is_executed_and_scored_is_the_text_that_is_recorded() -> None:
+    text = 'def action_style(self):\n    return """\n#title { color: red }\n"""\nself.add_action("Style", action_style)'
+    trace = tick(text=writes(T.ACTION, text))
+    [body] = [block.body for block in trace.blocks if block.type is T.ACTION]
+    assert "\n# title {" in body
+    assert [step.source for step in steps(trace, Execute) if step.type is T.ACTION] == [body]
+    assert [step.texts for step in steps(trace, Score) if step.texts and step.prompt.type is T.ACTION] == [(body,)]
+
+
 def test_an_evaluation_is_never_taken_back() -> None:
     """Stage 4: only actions are taken back."""
     assert T.BACKTRACK not in types(tick(odds=odds_for(T.EVALUATION, -5.0)))
@@ -201,6 +210,14 @@ def test_evaluations_run_and_results_that_are_not_json_are_given_by_their_repr(e
 # ---------------------------------------------------------- stages 5 and 6: expectation and option
 
 
+def test_equal_questions_about_a_block_that_an_action_has_written_are_asked_once() -> None:
+    asked = Writes(type="debug", questions=("Is it short?", "Is it  short?", "Is it true?"))
+    trace = tick(runs=[Executed(writes=asked, subagents=(MAIN,))])
+    [sampled] = [at for at, entry in enumerate(trace.journal) if entry.step in samples(trace, T.DEBUG)]
+    [scored] = [step for step in steps(trace, Score) if step.sample == sampled]
+    assert scored.questions == ("Is it short?", "Is it true?")
+
+
 def test_an_expectation_follows_the_action_that_ran() -> None:
     """Stage 5: before the evaluation the model writes which evidence would show that the action worked."""
     after = types(tick())[types(tick()).index(T.ACTION) + 1]
@@ -210,14 +227,6 @@ def test_an_expectation_follows_the_action_that_ran() -> None:
 def test_the_option_is_a_question_whose_answer_is_drawn() -> None:
     """Stage 6: should the views change? At 70% seven of ten options say yes, and only these lead to new views."""
     answers = []
-def test_equal_questions_about_a_block_that_an_action_has_written_are_asked_once() -> None:
-    asked = Writes(type="debug", questions=("Is it short?", "Is it  short?", "Is it true?"))
-    trace = tick(runs=[Executed(writes=asked, subagents=(MAIN,))])
-    [sampled] = [at for at, entry in enumerate(trace.journal) if entry.step in samples(trace, T.DEBUG)]
-    [scored] = [step for step in steps(trace, Score) if step.sample == sampled]
-    assert scored.questions == ("Is it short?", "Is it true?")
-
-
     for seed in range(60):
         trace = tick(s={"rounds": [1]}, seed=seed, option=0.8473)
         [option] = [block for block in trace.blocks if block.type is T.OPTION]

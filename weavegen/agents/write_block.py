@@ -16,7 +16,7 @@ from weavegen.kernel.selection import accepts, furthest, mean_score, probability
 from weavegen.kernel.steps import Append, Candidate, Prompt, Retrieve, Score
 from weavegen.trace.blocks import FULL_BLOCK, IMAGINED, PROSE, BlockType
 from weavegen.trace.query import parse, restricted
-from weavegen.trace.render import one_line, render_header
+from weavegen.trace.render import normalise_body, one_line, render_header
 
 PREFIX = {
     **dict.fromkeys(PROSE, '"""'),
@@ -64,16 +64,15 @@ def write_block(
     draft = Append(type=type, body="", began=t.cursor.now, block_size=request.max_tokens, **header)
     draft, prompt, chosen = yield from (by_tree if s.search.startswith("tree") else cascade)(t, request, draft)
     verdict, answers = chosen.verdict, chosen.answers
-    if verdict.compiles and verdict.rewritten != chosen.candidate.text.strip("\n"):
-        [answers] = yield Score(
-            prompt=prompt, questions=request.questions, texts=(verdict.rewritten,), candidate=chosen.position
-        )
+    body = normalise_body(type, verdict.rewritten)  # so that what is executed and scored is what is recorded
+    if verdict.compiles and body != chosen.candidate.text.strip("\n"):
+        [answers] = yield Score(prompt=prompt, questions=request.questions, texts=(body,), candidate=chosen.position)
     score = mean_score(answers)
     if score is not None and not verdict.compiles:
         score -= 2.0
     block = msgspec.structs.replace(
         draft,
-        body=verdict.rewritten,
+        body=body,
         compiles=verdict.compiles,
         question=asked[0],
         yes=probability(answers[0]),
