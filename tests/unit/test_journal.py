@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.rendering import render_trace
+from tests.support.script import GOOD, Script, odds_for
 from tests.support.world import Trace, World
 from weavegen.agents.program import Tick
 from weavegen.engine.execution import lost
@@ -234,6 +235,43 @@ def test_a_planned_action_fails_if_the_model_says_that_an_error_comes_next() -> 
                 seen.add(block.type)
     assert BlockType.ERROR in seen
     assert BlockType.EXPECTATION in seen
+
+
+@pytest.mark.parametrize(("fails", "done"), [({}, True), ({BlockType.EVALUATION}, True), ({BlockType.ACTION}, False)])
+def test_a_planned_trace_ends_where_its_last_action_returns(fails: set[BlockType], done: bool) -> None:
+    returns = "def action_end(self):\n    self.return_to_caller({})\nself.add_action('End', action_end)"
+
+    def text(step: Sample, at: int) -> str:
+        type = step.prompt.type
+        if step.prompt.next:
+            return "error" if type in fails else "expectation" if type is BlockType.ACTION else "outcome"
+        return returns if type is BlockType.ACTION else GOOD.get(type, "# self.return_to_caller({})\n# ValueError")
+
+    trace = Trace(Script(text=text), agent="planning").run()
+    assert trace.ended is not None
+    assert trace.ended.ended is not None
+    assert trace.ended.ended.done is done
+
+
+def test_a_planned_action_that_is_taken_back_does_not_end_the_trace() -> None:
+    returns = "def action_end(self):\n    self.return_to_caller({})\nself.add_action('End', action_end)"
+
+    def text(step: Sample, at: int) -> str:
+        type, acted = step.prompt.type, step.prompt.window[1] > 5
+        if step.prompt.next:
+            return "expectation" if type is BlockType.ACTION else "outcome"
+        if type is BlockType.ACTION:
+            return "def action_" if acted else returns
+        return GOOD.get(type, "# nothing")
+
+    odds = odds_for(BlockType.ACTION, -3.0)
+    trace = Trace(Script(text=text, odds=odds, raw=-3.0), 1, Settings(attempts=2), agent="planning").run()
+    types = [block.type for block in trace.blocks]
+    acted = types.index(BlockType.ACTION)
+    assert types[acted : acted + 4] == [BlockType.ACTION, BlockType.BACKTRACK, BlockType.ACTION, BlockType.ERROR]
+    assert trace.ended is not None
+    assert trace.ended.ended is not None
+    assert trace.ended.ended.done is False
 
 
 def test_a_broken_tree_of_subagents_ends_the_trace_with_the_reason() -> None:

@@ -5,6 +5,7 @@ observations, errors and outcomes. Their methods are parts of a tick, used with 
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, TypeAlias
 
 import msgspec
@@ -45,10 +46,8 @@ class Execution:
 
     def observe(self, t: Tick, view: View) -> Part[None]:
         """Record the text of an observation view."""
-        if view.error is not None:
-            t.append(error_block(view.error))
-        else:
-            t.append(Append(type=BlockType.OBSERVATION, title=view.title, body=view.text))
+        shown = Append(type=BlockType.OBSERVATION, title=view.title, body=view.text)
+        t.append(shown if view.error is None else error_block(view.error))
         yield from ()
 
     def execute(self, t: Tick, draft: Append, op: Op = "run") -> Part[Executed]:
@@ -129,8 +128,8 @@ class Imagination:
 
     def execute(self, t: Tick, draft: Append) -> Part[Executed]:
         """Record a block as if it had been executed. The model decides whether it failed, and writes the error."""
-        block = t.append(draft)
-        if (yield from next_type(t, block.type)) is not BlockType.ERROR:
+        t.append(draft)
+        if (yield from next_type(t, draft.type)) is not BlockType.ERROR:
             return Executed()
         error = yield from self.imagine(t, BlockType.ERROR)
         message = one_line(error.body.rpartition("\n")[2])
@@ -140,9 +139,10 @@ class Imagination:
         """Have the model write the outcome. There is no reward, because no evaluation ran."""
         yield from self.imagine(t, BlockType.OUTCOME)
         blocks = [block for _, block in t.cursor.recorded]
-        acted = next((n for n, block in enumerate(blocks) if block.type is BlockType.ACTION), len(blocks))
-        actions = [block for block in blocks[acted:] if block.type in (BlockType.ACTION, BlockType.ERROR)]
-        return Ended(done=not self.in_run and bool(actions) and "self.return_to_caller(" in actions[-1].body)
+        actions = [(one.body, after.type) for one, after in pairwise(blocks) if one.type is BlockType.ACTION]
+        body, after = actions[-1] if actions else ("", None)
+        undone = after in (BlockType.ERROR, BlockType.BACKTRACK)
+        return Ended(done=not self.in_run and "self.return_to_caller(" in body and not undone)
 
     def imagine(self, t: Tick, type: BlockType, title: str | None = None) -> Part[Block]:
         """Have the model write a block that the environment would have written, and record it."""
