@@ -216,9 +216,11 @@ class Runner:
         """Start a tick, and call every observation view, unless the tick is one of a plan."""
         self.ticks += 1
         self.current.current_tick = api.Tick(self.ticks)
-        last, planned = self.tree.find_last_block_of_type("action"), int(vars(self.current).pop("planned", 0))
-        if planned > 0 and (last is None or "self.return_to_caller(" not in last["body"]):
-            vars(self.current)["planned"], result["imagined"] = planned - 1, True
+        plan = vars(self.current)
+        planned, first = int(plan.pop("planned", 0)), plan.pop("plan_began", len(self.tree.blocks))
+        actions = [block["body"] for block in self.tree.blocks[first:] if block["type"] == "action"]
+        if planned > 0 and "self.return_to_caller(" not in "".join(actions[-1:]):
+            plan["planned"], plan["plan_began"], result["imagined"] = planned - 1, first, True
             self.list_views(op, result)
             return
         views = list(self.current.observation_views)[:MAX_REPORTED]
