@@ -222,6 +222,42 @@ class TestOperations:
         parents = {subagent.name: subagent.parent for subagent in executed.subagents}
         assert parents == {"main": None, "helper": "main", "second": "helper"}
 
+    def test_what_the_first_action_does_on_main_counts_as_on_its_stand_in(self, start: Start) -> None:
+        source = (
+            "def is_here(self):\n    return True\n"
+            "def act(self):\n    main = agent.subagent('main', None, 'Do it', {}, 5)\n"
+            "    main.add_evaluation('On main?', is_here)\n    main.plan(2)\n    self.block_size = 384\n"
+            "self.add_action('Begin', act)\nself.add_evaluation('On the stand-in?', is_here)\n"
+        )
+        environment = start(source)
+        checked = environment.execute(next(step_ids), Execute(op="evaluate"))
+        assert [(one.title, one.scope) for one in checked.evaluations] == [
+            ("On the stand-in?", "tick"),
+            ("On main?", "tick"),
+        ]
+        assert checked.subagents[0].block_size == 384
+        assert environment.execute(next(step_ids), Execute(op="begin")).imagined
+        own = start(source.replace("main.plan(2)", "main.block_size = 192"))
+        assert own.execute(next(step_ids), Execute(op="begin")).subagents[0].block_size == 192
+
+    def test_a_plan_ends_where_one_of_its_own_actions_returns(self, environment: Environment) -> None:
+        trace = [BlockBrief(0, "action", "self.return_to_caller({})"), BlockBrief(1, "return", "")]
+
+        def begin() -> bool:
+            return environment.execute(next(step_ids), Execute(op="begin"), lambda since: trace[since:]).imagined
+
+        def imagine(*blocks: tuple[str, str]) -> None:
+            trace.extend(BlockBrief(len(trace) + at, type, body) for at, (type, body) in enumerate(blocks))
+
+        value(environment, "self.plan(3)")
+        trace.append(BlockBrief(2, "action", "self.plan(3)  # later: self.return_to_caller(True)"))
+        assert begin()
+        imagine(("action", "self.return_to_caller({})"), ("error", "ValueError"), ("action", "look()"), ("outcome", ""))
+        assert begin()
+        imagine(("action", "self.return_to_caller({})"), ("expectation", ""), ("error", "KeyError"), ("outcome", ""))
+        assert not begin()
+        assert not begin()
+
     def test_only_new_blocks_are_sent(self, environment: Environment) -> None:
         asked: list[int] = []
         trace = [BlockBrief(i, "action" if i % 2 else "error", f"body {i}" * 20_000) for i in range(20)]

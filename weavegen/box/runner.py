@@ -21,8 +21,7 @@ MAX_VALUES_CHARS = 160_000
 """Characters in the values of all evaluations of an operation. Later values are shortened."""
 MAX_DELEGATED_TASKS = 16
 """Tasks that an action may delegate at once."""
-MAX_TASK_CHARS = 100_000
-"""Characters of a task that an action delegates, and of its context."""
+MAX_TASK_CHARS = 100_000  # of a task that an action delegates, and of its context
 MAX_REPORTED = 64
 """Maximum number each of evaluations, subagents and titles in the result of an operation."""
 MAX_CLAIM_CHARS = 100_000
@@ -188,8 +187,7 @@ class Runner:
 
     def bootstrap(self, op: dict[str, Any], result: dict[str, Any]) -> None:
         """Execute the bootstrap file, then its action. Its registrations move to the main subagent."""
-        mock = self.mock
-        if mock is None:
+        if (mock := self.mock) is None:
             raise RuntimeError("the trace has been set up already")
         self.run_action("/app/bootstrap.py", op["source"], result)
         self.mock = None
@@ -203,9 +201,11 @@ class Runner:
             main.task.evaluations += mock.task.evaluations
             main.tools.update(mock.tools)
             main.cache.update(mock.cache)
+            mock.current_tick.evaluations += main.current_tick.evaluations
             main.current_tick = mock.current_tick
+            main.block_size = mock.block_size if main.block_size == 768 else main.block_size
             main.children += [child for child in mock.children if child != "main"]
-            vars(main)["planned"] = vars(mock).pop("planned", 0)
+            vars(main).setdefault("planned", vars(mock).pop("planned", 0))
         for subagent in self.tree.agents.values():
             if subagent.parent == "bootstrap":
                 subagent.parent = None if subagent is main else "main"
