@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -120,19 +121,26 @@ def test_a_job_that_names_no_model_keeps_the_one_that_answers_first(
     held = [claim for message in worker.engine.start_queued() if (claim := worker.claim(message.step_id))]
     asked = Pools(config)
 
+    def ask(client: ModelClient) -> str:
+        sample(client)
+        return client.model
+
     def model(claim: Claimed) -> str:
         with db.begin() as conn:
             spec = worker.engine.spec(conn, claim.trace_id, 0)
-        return asked.call(claim, spec.model, 1, lambda client: sample(client) and client.model)
+        return asked.call(claim, spec.model, 1, ask)
 
     with RawServer() as first, RawServer() as second:
         monkeypatch.setattr(Pools, "_read", lambda self: Members({first.url: "EMPTY", second.url: "EMPTY"}, {}))
         first.model = second.model = "A"
-        models = [model(claim) for claim in held[:2]]
+        with pytest.raises(ZeroDivisionError):  # its traces have homes, but nothing has been answered
+            asked.call(held[0], None, 1, lambda client: 1 // 0)
+        claims = [replace(claim, server=first.url) for claim in held]
+        models = [model(claim) for claim in claims[:2]]
         first.model = "B"
         first.reply = lambda request: None if request["model"] == "B" else answer({}, "404 Not Found")
         asked.refresh()
-        models += [model(claim) for claim in held]
+        models += [model(claim) for claim in claims]
         for name in (None, "A"):
             asked.pool(name).close()
     assert models == ["A"] * 8

@@ -132,7 +132,7 @@ class Pools:
             )  # fmt: skip
         finally:
             self._asking.pop(step, None)
-        if claim.server is None and not judges:
+        if model is None:
             with single().connect() as conn:
                 sql.run(conn, "store/name_model", trace=claim.trace_id, model=name)
         return result
