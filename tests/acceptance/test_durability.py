@@ -193,6 +193,8 @@ def action_start(self):
     counter = agent.subagent("counter", "main", "Count three ticks", {"done": "boolean", "counted": "integer"}, 5)
     counter.block_size = 384
     counter.task.add_evaluation("How many ticks is it?", counted)
+    told = generate_outputs_vllm(self.model_name, "Once", 8, n=2)
+    counter.add_observation_view("What the model said", lambda self: told)
     late = agent.subagent("late", "main", "Nothing that could be done in a second", {}, 0.01)
     late.add_observation_view("Wait", lambda self: time.sleep(1) or "waited")  # one tick and its time is up
     given = agent.run("counter")

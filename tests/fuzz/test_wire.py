@@ -160,6 +160,7 @@ FIELDS = {
     "ask": {"number": whole, "prompts": st.lists(strange, max_size=3)},
     "complete": {
         "number": whole,
+        "turn": whole,
         "prompt": strange,
         "n": whole,
         "max_tokens": whole,

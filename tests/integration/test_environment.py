@@ -905,6 +905,19 @@ class TestFilesOfWeaveAgent:
         assert environment.execute(next(step_ids), step, complete=complete).error is None
         assert asked[0].prompt == "word " * 40_000 + "\\x00\\udc00"
 
+    def test_requests_for_texts_are_numbered_in_their_step(self, environment: Environment) -> None:
+        asked: list[CompleteRequest] = []
+
+        def complete(request: CompleteRequest) -> list[str]:
+            asked.append(request)
+            return [""]
+
+        source = "def action_ask(self):\n    for _ in range(2):\n        generate_outputs_vllm('', 'Once', 7)\n"
+        step = Execute(op="run", type=BlockType.ACTION, source=source + "self.add_action('Ask', action_ask)\n")
+        for _ in range(2):
+            assert environment.execute(next(step_ids), step, complete=complete).error is None
+        assert [request.turn for request in asked] == [1, 2, 1, 2]
+
     def test_a_request_of_the_wrong_form_ends_the_process(self, environment: Environment) -> None:
         forged = "{'prompt': '', 'n': 65, 'max_tokens': 1, 'stop': [], 'temperature': 1.0}"
         with pytest.raises(EnvironmentFailure, match="invalid message"):

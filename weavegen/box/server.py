@@ -52,8 +52,8 @@ class SocketServer:
         self._request_in_flight: tuple[int, int, dict[str, Any]] | None = None
         """The request that the running step waits for: step id, number, message."""
         self._request_count = 0
-        self._turns: Counter[int] = Counter()
-        """Requests to channels and MCP servers by step. The worker recognises repeated ones by their turns."""
+        self._turns: Counter[tuple[int, bool]] = Counter()
+        """Requests by step: those for texts apart from those that the worker recognises by their turns."""
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._pending_calls: deque[Callable[[], None]] = deque()
         self._wakeup_reader, self._wakeup_writer = socket.socketpair()
@@ -95,9 +95,9 @@ class SocketServer:
             frame(body, MAX_BYTES_FROM_BOX - 100)
         except BrokenFrame as error:
             raise ValueError(f"too much text: {error}") from None
-        if kind in ("chat", "tool"):
-            self._turns[step_id] += 1
-            body = {**body, "turn": self._turns[step_id]}
+        if kind != "ask":
+            self._turns[step_id, kind == "complete"] += 1
+            body = {**body, "turn": self._turns[step_id, kind == "complete"]}
         with self._request_lock:
             self._request_count += 1
             number = self._request_count

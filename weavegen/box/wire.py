@@ -9,7 +9,7 @@ result, perhaps after requests of its own:
     box      {"ask": {"number": 1, "prompts": [...]}}      a callback asks the evaluator these prompts
     worker   {"answers": {"number": 1, "values": [[0.8, 0.1], ...]}}        P(yes) and P(no) after each prompt
     worker   {"answers": {"number": 1, "error": "..."}}                     or why the model can't be asked
-    box      {"complete": {"number": 2, "prompt": "...", "n": 4, "max_tokens": 64, "stop": [], "temperature": 1.0}}
+    box      {"complete": {"number": 2, "turn": 1, "prompt": "...", "n": 4, "max_tokens": 64, "stop": [], ...}}
                                                            a callback has the model continue a text; the values
                                                            of the answer are texts
     box      {"chat": {"number": 2, "turn": 1, "do": "send", "channel": "lobby", "text": "Hello"}}

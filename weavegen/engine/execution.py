@@ -151,12 +151,11 @@ class Execution:
 
         if self.spec.harbor is not None and until is None:
             with single().connect() as conn:
-                query = sql.run(conn, "store/seconds_left", trace=self.trace_id, tick=self.claim.tick)
-            seconds = min(limits.seconds, max(query.scalar_one(), Limits().seconds))
-            limits = dataclasses.replace(limits, seconds=seconds)
-        chat = partial(self.exchange_messages, step_id)
+                left = sql.run(conn, "store/seconds_left", trace=self.trace_id, tick=self.claim.tick).scalar_one()
+            limits = dataclasses.replace(limits, seconds=min(limits.seconds, max(left, Limits().seconds)))
+        chat, complete = partial(self.exchange_messages, step_id), partial(self.complete, step_id)
         tool = partial(self.call_tool, step_id, again=until is not None)
-        return environment.execute(step_id, step, blocks_from, self.ask, limits, chat, self.complete, tool)
+        return environment.execute(step_id, step, blocks_from, self.ask, limits, chat, complete, tool)
 
     def in_box(self, step: Execute) -> bool:
         """Whether a step calls a tool of a server that runs in the box."""
@@ -229,9 +228,11 @@ class Execution:
         self.model_seconds += time.monotonic() - began
         return [(answer.yes, answer.no) for answer in answers]
 
-    def complete(self, request: CompleteRequest) -> list[str]:
-        """Texts with which the model continues a prompt of a callback."""
+    def complete(self, step_id: int, request: CompleteRequest) -> list[str]:
+        """Texts with which the model continues a prompt of a callback. The same when the step is repeated."""
         began, claim, spec = time.monotonic(), self.claim, self.spec
+        with single().connect() as conn:
+            place = sql.run(conn, "store/place_of_step", step=step_id).one()
 
         def sample(client: ModelClient) -> Sampled:
             return client.sample(
@@ -241,7 +242,7 @@ class Execution:
                 temperature=request.temperature,
                 top_k=spec.settings.top_k,
                 repetition_penalty=spec.settings.repetition_penalty,
-                seed=derive_seed(spec.seed, claim.tick, claim.ordinal, "callback", request.number),
+                seed=derive_seed(spec.seed, *place, "callback", request.turn),
                 stop=request.stop,
                 priority=self.trace_id,
             )

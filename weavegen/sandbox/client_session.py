@@ -72,6 +72,7 @@ class AskRequest(msgspec.Struct, frozen=True):
 
 class CompleteRequest(msgspec.Struct, frozen=True):
     number: Whole
+    turn: Whole  # as in ToolRequest, among the requests for texts
     prompt: str
     n: Annotated[int, msgspec.Meta(ge=1, le=64)]
     max_tokens: Annotated[int, msgspec.Meta(ge=1, le=8_192)]
@@ -201,8 +202,7 @@ def count(used: dict[str, float], more: dict[str, float]) -> None:
 
 def of_prompts(prompts: list[str], sequences: int) -> dict[str, float]:
     """What a message with prompts uses."""
-    chars = sum(map(len, prompts))
-    return {"prompts": sequences, "messages with prompts": 1, "characters of prompts": chars}
+    return {"prompts": sequences, "messages with prompts": 1, "characters of prompts": sum(map(len, prompts))}
 
 
 def await_result(
