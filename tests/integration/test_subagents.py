@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from weavegen import config as configuration
+from weavegen.cli.jobs import report
 from weavegen.kernel.steps import Execute, Executed, Op
 from weavegen.sandbox.environment import Environment, dry_run
 from weavegen.sandbox.providers import Limits
@@ -169,7 +170,17 @@ def test_only_a_waiting_action_can_be_resumed(environment: Environment) -> None:
     assert "no subagent" in refused.error.message
 
 
-def test_a_dry_run_ends_where_it_would_have_to_wait() -> None:
-    source = BOOTSTRAP.replace('return "set up"', 'return agent.run("a")["n"]')
-    [executed] = dry_run(configuration.load({}), source, ops=("bootstrap", "begin"))
-    assert (executed.error, executed.waits_for) == (None, "a")
+@pytest.mark.parametrize(
+    ("asks", "what"),
+    [
+        ('agent.run("a")', "a call of subagent 'a'"),
+        ('self.generate_block("debug")', "a block of type debug"),
+        ('agent.research("Who?")', "a task for another agent"),
+    ],
+)
+def test_a_dry_run_ends_where_it_would_have_to_wait(asks: str, what: str) -> None:
+    source = BOOTSTRAP.replace('return "set up"', f"return {asks}")
+    [executed] = dry_run(configuration.load({}), source, ops=("bootstrap", "evaluate", "begin"))
+    assert executed.error is None
+    told = f"The first tick runs up to {what}. Only a model can continue from there."
+    assert list(report({"bootstrap": executed}, [])) == [told]

@@ -302,9 +302,10 @@ def report(done: dict[str, Executed], failures: list[Failure]) -> Iterator[str]:
         yield problem_map(done["begin"].subagents)
         yield from (f"View: {view.title}\n{view.text}" for view in done["begin"].views if view.error is None)
     yield from (failure.traceback for failure in failures)
-    if waits_for := done["bootstrap"].waits_for:
-        yield f"The first tick runs up to a call of subagent {waits_for!r}. Only a model can continue from there."
-    elif writes := done["bootstrap"].writes:
-        yield f"The first tick runs up to a block of type {writes.type}. Only a model can continue from there."
+    first = done["bootstrap"]
+    if first.waits_for or first.writes or first.delegates:
+        asked = f"a block of type {first.writes.type}" if first.writes else "a task for another agent"
+        asked = f"a call of subagent {first.waits_for!r}" if first.waits_for else asked
+        yield f"The first tick runs up to {asked}. Only a model can continue from there."
     else:
         yield "The first tick fails." if failures else "The first tick runs."

@@ -199,8 +199,7 @@ class Environment:
 
     def failure(self, error: SessionBroken) -> EnvironmentFailure:
         """Kill the environment after `error`. Returns the exception with the reason."""
-        alive = self.handle.alive()
-        how = "died" if error.cut or not alive else "was killed"
+        how = "died" if error.cut or not self.handle.alive() else "was killed"
         cause = kill_reason(self.socket_path, None if how == "was killed" else BoxState(self.handle, self.limits))
         self.stop()
         if cause is not None:
@@ -221,8 +220,7 @@ def dry_run(
     """Execute `ops` one after another in a temporary environment.
 
     The evaluator always answers 50%, and completions are empty. Stops after an operation that fails, so that the last
-    result tells whether all succeeded. Also stops when an action waits for the model to write a block or a subagent's
-    ticks.
+    result tells whether all succeeded. Also stops when an action waits for a block, a subagent or other agents.
     """
     done: list[Executed] = []
     chat = private_channels()
@@ -239,7 +237,7 @@ def dry_run(
                         grader = Grader(config, 0, environment.limits, source, **given)
                         executed = grader.grade(environment.handle, executed)
                     done.append(executed)
-                    if done[-1].error is not None or done[-1].waits_for is not None or done[-1].writes is not None:
+                    if executed.error or executed.waits_for is not None or executed.writes or executed.delegates:
                         break
             finally:
                 environment.stop()
