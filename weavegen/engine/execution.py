@@ -298,7 +298,11 @@ class Execution:
                 mcp_servers=self.mcp_servers(),
             )
         except (EnvironmentFailure, UsageError) as error:
-            self.require_boxes()
+            require_bubblewrap.cache_clear()
+            try:
+                provider(config.sandbox).require()
+            except UsageError as reason:  # this host can't make any box now: that is no fault of the trace
+                raise Unserved(f"on {config.host}: {reason}") from None
             if past and type(error) is EnvironmentFailure:  # the trace is able to start: this host may be overloaded
                 raise TransientError(str(error)) from None
             raise
@@ -310,14 +314,6 @@ class Execution:
             if config.sandbox == "none":
                 traces.event(conn, trace_id, "not isolated", "its code runs as the user who started the worker")
         return environment
-
-    def require_boxes(self) -> None:
-        """Raise Unserved if this host can't make any box now: then it is no fault of the trace that it has none."""
-        require_bubblewrap.cache_clear()
-        try:
-            provider(self.worker.config.sandbox).require()
-        except UsageError as error:
-            raise Unserved(f"on {self.worker.config.host}: {error}") from None
 
     def packages(self) -> Path | None:
         """The folder with the job's packages. Raises Unserved, so that the step waits, if they can't be installed."""

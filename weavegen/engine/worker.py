@@ -35,9 +35,7 @@ from weavegen.store.steps import Claimed, Message
 log = logging.getLogger(__name__)
 T = TypeVar("T", bound=Held)
 
-OF_THE_HOST = frozenset({
-    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM,
-})  # fmt: skip
+OF_HOST = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}
 """Numbers of errors of a host that lacks disk, memory, processes or open files. They are no fault of a step."""
 UNSTORED_SECONDS = 10.0  # what a model wrote was lost with the attempt, so the next one waits longer than others
 
@@ -110,7 +108,7 @@ class Worker:
         except (psycopg.OperationalError, psycopg.InterfaceError):
             raise
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in OF_THE_HOST:
+            if isinstance(error, OSError) and error.errno in OF_HOST:
                 return self._give_back(claim, Unserved(f"on {self.config.host}: {error}"))
             log.exception("step %d: unexpected error", claim.id)
             return self._fail(claim, "bug", f"{type(error).__name__}: {error}")
