@@ -23,6 +23,7 @@ from json import loads
 from typing import TYPE_CHECKING, Any
 
 from weavegen.box import api, guard, weave_agent
+from weavegen.box.server import REFUSALS
 from weavegen.box.wire import MAX_BYTES_FROM_BOX, BrokenFrame, frame, parse, read_frame, write
 
 if TYPE_CHECKING:
@@ -260,7 +261,7 @@ class Relay:
 
     def __init__(self, reader: int, writer: int) -> None:
         self.reader, self.writer = reader, writer
-        self.sent = 0
+        self.sent, self.opened = 0, set[Any]()
         self.lock = threading.Lock()
 
     def request(self, step_id: int, kind: str, body: dict[str, Any]) -> Any:
@@ -268,15 +269,17 @@ class Relay:
         if kind == "tool":
             raise NotTried("it calls a tool of an MCP server")
         if kind == "chat" and body.get("do") != "read":
+            self.opened.add(body.get("channel"))
             self.sent += 1
             return 2**31 + self.sent
-        if kind == "chat":
-            body = {**body, "wait": 0}
+        body = {**body, "wait": 0} if kind == "chat" else body
         with self.lock:
             write(self.writer, frame({kind: body}, MAX_BYTES_FROM_BOX))
             answer = parse(read_frame(self.reader, MAX_BYTES_FROM_BOX))
+        if "error" in answer and kind == "chat" and body.get("channel") in self.opened:
+            return []  # it is open in the copy alone
         if "error" in answer:
-            raise RuntimeError(answer["error"])
+            raise REFUSALS[kind][0](answer["error"])
         return answer["values"]
 
 
