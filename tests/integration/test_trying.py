@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from weavegen import config as configuration
-from weavegen.channels.exchange import private_channels
+from weavegen.box.trying import OPERATIONS
+from weavegen.channels.exchange import Exchange, private_channels
 from weavegen.kernel.steps import Execute, Executed
 from weavegen.sandbox.environment import Environment
 from weavegen.sandbox.providers import Limits
@@ -103,14 +104,14 @@ def action(body: str) -> str:
 
 
 def tried(environment: Environment, *bodies: str, seconds: float = 10.0, **options: Any) -> Executed:
-    """Try actions with these bodies, each for at most `seconds`."""
+    """Try actions with these bodies, each operation for at most `seconds`."""
     step = Execute(
         op="try",
         type=BlockType.ACTION,
         source=json.dumps(list(map(action, bodies))),
         candidates=tuple((0, at) for at in range(len(bodies))),
     )
-    limits = Limits(seconds=seconds * len(bodies))
+    limits = Limits(seconds=seconds * OPERATIONS * len(bodies))
     return environment.execute(next(step_ids), step, limits=limits, **options)
 
 
@@ -206,6 +207,44 @@ def test_messages_are_read_and_not_delivered(environment: Environment) -> None:
     assert done.trials[0].value == ["Hello"]
     step = Execute(op="run", type=BlockType.ACTION, source=action(talk.format("Bye")))
     assert environment.execute(next(step_ids), step, chat=hall).value == ["Hello", "Bye"]
+
+
+def test_a_channel_that_a_copy_opens_can_be_read_there_and_refuses_as_it_does_later(environment: Environment) -> None:
+    here, open_ones = private_channels(), {"hall"}
+
+    def chat(exchange: Exchange) -> dict[str, Any]:
+        if exchange.do == "open":
+            open_ones.add(exchange.channel)
+        known = exchange.channel in open_ones
+        return here(exchange) if known else {"error": f"there is no channel {exchange.channel!r}: open it"}
+
+    opens = "from tools.discord import WeaveDiscordClient\nreturn WeaveDiscordClient(self, '', 'new').get_messages()"
+    unknown = "import weave\nweave.chat({'do': 'read', 'channel': 'nowhere'})"
+    done = tried(environment, opens, unknown, chat=chat)
+    assert done.trials[0].error is None, done.trials[0].error
+    assert (done.trials[0].value, open_ones) == ([], {"hall"})
+    step = Execute(op="run", type=BlockType.ACTION, source=action(unknown))
+    really = environment.execute(next(step_ids), step, chat=chat).error
+    assert really is not None
+    assert done.trials[1].error is not None
+    assert (done.trials[1].error.type, done.trials[1].error.message) == (really.type, really.message)
+
+
+def test_each_operation_of_a_copy_has_its_own_time(environment: Environment) -> None:
+    value(environment, "notes.clear()\nself.add_observation_view('Slow', lambda self: time.sleep(2) or 'seen')")
+    slow = "time.sleep(2)\nnotes.append('ran')"
+    [done] = tried(environment, slow, seconds=3).trials
+    assert done.error is None, done.error
+    assert [view.text for view in done.views] == ["ran", "seen"]
+    assert len(done.evaluations) == 1
+
+
+def test_a_change_that_keeps_a_files_size_is_undone_right_after_the_file_was_written(environment: Environment) -> None:
+    for number in range(8):
+        value(environment, f"open('data/deep/a.txt', 'w').write('{number}')")
+        done = tried(environment, *["open('data/deep/a.txt', 'w').write('x')"] * 2)
+        assert [one.error for one in done.trials] == [None, None]
+        assert value(environment, "return open('data/deep/a.txt').read()") == str(number)
 
 
 @pytest.mark.parametrize(

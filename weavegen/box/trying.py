@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 MAX_FILES, MAX_BYTES = 5_000, 64 * 2**20
 """Files and folders in the writable folders, and bytes of them, that are copied."""
+OPERATIONS = 3  # that a copy runs for an action, each with its own time: the block, the evaluations, the views
 GRACE_SECONDS = 1.0
 PAUSE_SECONDS = 0.2
 """Time for servers to finish the requests that they handle."""
@@ -301,7 +302,7 @@ class Output:
 def try_all(runner: "Runner", op: dict[str, Any]) -> list[dict[str, Any]]:
     """Try each candidate of an operation. Returns a `steps.Executed` for each. Raises NotTried if none can be tried."""
     candidates: list[str] = loads(op["source"])
-    seconds = float(op["seconds"]) / max(len(candidates), 1)
+    seconds = float(op["seconds"]) / (OPERATIONS * max(len(candidates), 1))
     with paused() as stopped:
         why = obstacle(runner) if stopped else "it has a server that does not stop"
         if why is not None:
@@ -333,7 +334,7 @@ def try_one(runner: "Runner", op: dict[str, Any], files: Files, printed: int) ->
     os.close(answers[0])
     os.close(told[1])
     try:
-        result = listen(runner, told[0], answers[1], began + float(op["seconds"]) + GRACE_SECONDS)
+        result = listen(runner, told[0], answers[1], began + OPERATIONS * float(op["seconds"]) + GRACE_SECONDS)
     finally:
         os.close(told[0])
         os.close(answers[1])
@@ -352,10 +353,8 @@ def listen(runner: "Runner", told: int, answers: int, deadline: float) -> dict[s
             message = parse(read_frame(told, MAX_BYTES_FROM_BOX, deadline))
         except TimeoutError:
             return lost("it did not end in time")
-        except EOFError:
-            return lost("its process ended")
-        except BrokenFrame as error:
-            return lost(str(error))
+        except (EOFError, BrokenFrame) as error:
+            return lost(str(error) or "its process ended")
         if isinstance(message.get("result"), dict):
             return dict(message["result"])
         asked = time.monotonic()

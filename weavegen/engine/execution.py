@@ -14,6 +14,7 @@ from msgspec import structs
 
 from weavegen import sql
 from weavegen.box.mcp import MAX_CHARS, MAYBE_DONE
+from weavegen.box.trying import OPERATIONS
 from weavegen.channels.exchange import Exchange
 from weavegen.database import Connection
 from weavegen.engine import mcp_http
@@ -130,7 +131,7 @@ class Execution:
         return self.ask_environment(environment, step_id, step, self.limits, until)
 
     def try_in(self, environment: Environment, step_id: int, step: Execute) -> Executed:
-        """Try candidates in copies of an environment, each with the time of an operation."""
+        """Try candidates in copies of an environment, each with time for its block, the evaluations and the views."""
         place = (self.trace_id, self.claim.tick, self.claim.run)
         with single().connect() as conn:
             ordinals = {ordinal for ordinal, _ in step.candidates}
@@ -138,7 +139,7 @@ class Execution:
         rows = [found[ordinal][position] for ordinal, position in step.candidates]
         self.tried = [row.id for row in rows]
         source = encode([row.legal for row in rows]).decode()
-        limits = dataclasses.replace(self.limits, seconds=self.limits.seconds * len(rows))
+        limits = dataclasses.replace(self.limits, seconds=self.limits.seconds * OPERATIONS * len(rows))
         return self.ask_environment(environment, step_id, structs.replace(step, source=source), limits)
 
     def ask_environment(
