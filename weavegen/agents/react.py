@@ -106,10 +106,9 @@ def begin(t: Tick) -> Part[Ended]:
         ordinal = t.cursor.ordinal
         executed: Executed = yield t.execute("bootstrap")
         t.append(with_result(Append(type=BlockType.BOOTSTRAP, body=t.bootstrap), executed, ordinal))
-        if (error := executed.error) is not None:
-            return Ended(done=True, failed="bootstrap", reason=f"{error.type}: {error.message}")
-        if waits(executed):  # nobody would resume it
-            return Ended(done=True, failed="bootstrap", reason=WAITS)
+        if (error := executed.error) is not None or waits(executed):  # nobody would resume it
+            why = WAITS if error is None else f"{error.type}: {error.message}"
+            return Ended(done=True, failed="bootstrap", reason=why)
         world: Executed = yield t.execute("begin")
         task = Task(task_text(t.bootstrap, world))
     system = prompts.text("react") if task.system is None else task.system

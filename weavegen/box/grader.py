@@ -17,7 +17,7 @@ import sys
 import types
 from typing import Any
 
-from weavegen.box import api, guard, importing
+from weavegen.box import api, guard, importing, wire
 from weavegen.box.plain import failure, plain, remember_source, show
 from weavegen.box.user import begin
 
@@ -45,9 +45,7 @@ def main(descriptor: int) -> None:
 
 
 def write(pipe: int, message: dict[str, Any]) -> None:
-    data = json.dumps(message).encode() + b"\n"
-    while data:
-        data = data[os.write(pipe, data) :]
+    wire.write(pipe, json.dumps(message).encode() + b"\n")
 
 
 def verdict(spec: dict[str, Any], callback: str, claims: dict[str, str], seconds: float) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import Any
 
 from weavegen.box.awaitable import awaitable
 from weavegen.box.plain import clean
+from weavegen.box.wire import write
 
 PROTOCOL = "2025-11-25"
 MAX_BYTES = 8 * 2**20
@@ -82,10 +83,9 @@ class Server:
 
     def send(self, message: dict[str, Any]) -> None:
         """Write a message. The operation's time limit interrupts it if the server does not read."""
-        data = memoryview(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        data = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
         try:
-            while data:
-                data = data[os.write(self.process.stdin.fileno(), data) :]  # type: ignore[union-attr]
+            write(self.process.stdin.fileno(), data)  # type: ignore[union-attr]
         except OSError:
             raise self.ended() from None
 

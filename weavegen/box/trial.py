@@ -203,10 +203,9 @@ class RemoteFunction:
         try:
             send(self._calls, call)
             return receive(self._calls)
-        except (OSError, EOFError):
-            raise self.gone("its process ended") from None
-        except (ValueError, RecursionError):
-            raise self.gone("its process gave an invalid answer") from None
+        except (OSError, EOFError, ValueError, RecursionError) as error:
+            ended = isinstance(error, OSError | EOFError)
+            raise self.gone("its process ended" if ended else "its process gave an invalid answer") from None
 
     def gone(self, why: str) -> ProgramLost:
         self.lost = True

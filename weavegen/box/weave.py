@@ -47,8 +47,6 @@ def request(kind: str, body: dict[str, Any]) -> Any:
 def ask(prompts: list[str]) -> list[tuple[float, float]]:
     """Return the model's probabilities of yes and of no after each prompt."""
     values = request("ask", {"prompts": [clean(str(prompt), 2**20) for prompt in prompts]})
-    if len(values) != len(prompts):
-        raise ValueError(f"{len(prompts)} questions were asked, {len(values)} answered")
     return [(float(yes), float(no)) for yes, no in values]
 
 
@@ -138,8 +136,7 @@ def generate_outputs_vllm(
 ) -> list[str]:
     """Return `n` texts of at most `n_tokens` tokens with which the job's model continues `text`.
 
-    A text ends before the first of the `stop` strings. `model_name` and `port` are not used. Raises ValueError where
-    the worker would refuse the request (sandbox/client_session.py) and end the process.
+    A text ends before the first of the `stop` strings. `model_name` and `port` are not used. Raises ValueError.
     """
     text, ends = clean(str(text), 2**23), [clean(str(end)) for end in ([stop] if isinstance(stop, str) else stop or ())]
     bounds = [("n", n, 1, 64), ("n_tokens", n_tokens, 1, 8_192), ("temperature", temperature, 0, 100)]
