@@ -40,8 +40,7 @@ def read(place: str) -> Template:
 def renderer(folder: Path, file: Path | None = None) -> Render:
     """A function that applies the template of a model's folder. Raises UsageError.
 
-    `file`: the template, if it is not that of the folder. The folder's tokenizer_config.json names the special
-    tokens.
+    `file`: the template, if it is not that of the folder. The folder's tokenizer_config.json names the special tokens.
     """
     config = _config(folder / CONFIG)
     file = folder / FILE if file is None or file.name == CONFIG else file

@@ -248,10 +248,7 @@ def login() -> str:
 
 
 def _without_secrets(urls: str) -> str | None:
-    """The addresses without user, password, query and fragment. A comma may also be part of a password.
-
-    Raises UsageError if the addresses can't be recognised.
-    """
+    """The addresses without user, password, query and fragment. Raises UsageError if they can't be recognised."""
     parts = re.split(r",(?=\s*\w+://)", urls)
     if any(re.search(r"[?#].*@", url) for url in parts):
         raise UsageError("OPENAI_BASE_URL can't be read: give http://host:port/v1, and the key as OPENAI_API_KEY")

@@ -88,10 +88,7 @@ def once(folder: Path, make: Callable[[Path], None], timeout: float = LOCK_TIMEO
 
 
 def extract(archive: tarfile.TarFile, folder: Path, filter: str) -> None:
-    """Write the files of an archive that weavegen has made, with one of the filters of tarfile.
-
-    Python 3.11.2, which Debian 12 has, knows no filters and gets none.
-    """
+    """Write the files of weavegen's own archive, by a filter of tarfile. Python 3.11.2 (Debian 12) has no filters."""
     archive.extraction_filter = getattr(tarfile, f"{filter}_filter", None)
     archive.extractall(folder)
 

@@ -19,10 +19,7 @@ def genesis() -> str:
 
 
 def problem_map(subagents: Sequence[SubagentState]) -> str:
-    """Every subagent's task and state, nested by parent.
-
-    It shows no time, so that equal seeds give equal bodies. The block's header has the remaining time.
-    """
+    """Every subagent's task and state, nested by parent; without times, so that equal seeds give equal bodies."""
     children: dict[str | None, list[SubagentState]] = {}
     for subagent in subagents:
         children.setdefault(subagent.parent, []).append(subagent)

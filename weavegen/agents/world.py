@@ -53,8 +53,7 @@ class Execution:
     def execute(self, t: Tick, draft: Append, op: Op = "run") -> Part[Executed]:
         """Execute a block and record it. If it calls a subagent, it is recorded before the subagent's ticks.
 
-        In that case the return block after those ticks, not the block itself, records whether it ran without
-        errors.
+        In that case the return block after those ticks, not the block itself, records whether it ran without errors.
         """
         ordinal = t.cursor.ordinal
         executed: Executed = yield t.execute(op, *((draft.type, draft.body) if op == "run" else ()))

@@ -84,9 +84,8 @@ def spans(
 ) -> None:
     """Send finished ticks to an OpenTelemetry collector: a trace for each tick, a span for each of its steps.
 
-    OTEL_EXPORTER_OTLP_ENDPOINT is the address of a collector that takes OTLP over HTTP;
-    OTEL_EXPORTER_OTLP_HEADERS has additional headers. --json prints the requests, of at most 200 ticks each, and
-    sends nothing.
+    OTEL_EXPORTER_OTLP_ENDPOINT is the address of a collector that takes OTLP over HTTP; OTEL_EXPORTER_OTLP_HEADERS has
+    additional headers. --json prints the requests, of at most 200 ticks each, and sends nothing.
 
     Example: OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 weavegen spans --follow
     """

@@ -65,8 +65,7 @@ def retry(
 def pause(job: OneJob = None) -> Result:
     """Start no more steps of a job. Steps that run now finish, and their results are stored.
 
-    Live environments stay. The pause does not count against the traces' time budget, and other jobs use the
-    workers.
+    Live environments stay. The pause does not count against the traces' time budget, and other jobs use the workers.
 
     Example: weavegen pause 3
     """

@@ -62,10 +62,9 @@ def report(
 ) -> Result:
     """Write a report about a job: one HTML page without external files, to read, print or send.
 
-    It has the amounts generated, the distributions of scores and rewards, the reliability of the evaluator,
-    where time went, the cost of a kept megabyte, why candidates lost, the best and worst of them, and the exact
-    settings. docs/report.md defines each figure. --json prints these figures, and writes the page only if --out
-    is given.
+    It has the amounts generated, the distributions of scores and rewards, the reliability of the evaluator, where time
+    went, the cost of a kept megabyte, why candidates lost, the best and worst of them, and the exact settings.
+    docs/report.md defines each figure. --json prints these figures, and writes the page only if --out is given.
 
     Example: weavegen report 3 --out report.html
     """

@@ -172,10 +172,7 @@ class Engine:
         return Progress([], over=True)
 
     def _replay(self, conn: Connection, trace: LockedTrace, tick: OpenTick) -> "Turn":
-        """Run the tick's program over its journal.
-
-        Raises JournalMismatch where the program is not the one that wrote the journal.
-        """
+        """Run the tick's program over its journal. Raises JournalMismatch where another program wrote the journal."""
         start = tick.start
         spec = self.spec(conn, trace.id, tick.settings.revision)
         newest = self.spec(conn, trace.id, tick.newest_settings.revision).settings

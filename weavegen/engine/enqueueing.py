@@ -214,8 +214,7 @@ def harbor_order(folder: Path, agent: str, timeouts: float) -> Order:
     """A trace of a Harbor task. Raises UsageError if it can't run."""
     task = read_task(folder)
     if len(task.steps) > 1 and agent not in harbor.SEVERAL_STEPS:
-        choices = ", ".join(harbor.SEVERAL_STEPS)
-        raise UsageError(f"{folder.name}: the task has several steps: give --agent, one of {choices}")
+        raise UsageError(f"{folder.name}: it has several steps: give --agent, one of {', '.join(harbor.SEVERAL_STEPS)}")
     if agent == "oracle" and not has_solution(folder, task):
         raise UsageError(f"{folder.name}: there is no solution/solve.sh, which the agent oracle runs")
     source = harbor.bootstrap_of(task) if agent == "weave" else task_source(task.steps[0].instruction)

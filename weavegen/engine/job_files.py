@@ -37,10 +37,7 @@ def read_files(folder: str | Path) -> dict[str, bytes]:
 
 
 def neighbours(file: Path, source: str) -> dict[str, bytes]:
-    """The modules beside a bootstrap file that it imports as `bootstraps.NAME`, and those that they import.
-
-    The project's own bootstrap files have none: boxes have their folder.
-    """
+    """The modules beside a user's bootstrap file that it, or one of them, imports as `bootstraps.NAME`."""
     if file.resolve().parent == IMPORTABLE.get("bootstraps"):
         return {}
     found: dict[str, bytes] = {}

@@ -1,5 +1,4 @@
-"""What surrounds the work of every step: claim, keep the lease, store the result, advance the trace, send what
-follows.
+"""What surrounds the work of every step: claim, keep the lease, store the result, advance the trace, send what follows.
 
 No transaction is open while the work is done. `Worker` knows Celery only as `dispatch`, which the tasks pass in.
 """

@@ -1,9 +1,8 @@
 """Replay: run a program over its journal to find out what to do next. Pure: no database, no queue, no clock.
 
-Replay makes a tick durable. The program runs again from the tick's start over the results in the journal. It
-asks for the same steps in the same order, receives the recorded results, and arrives where it was. The steps
-that it asks for beyond the journal's end are the next ones to run. Temporal and DBOS make programs durable in
-the same way.
+Replay makes a tick durable. The program runs again from the tick's start over the results in the journal. It asks for
+the same steps in the same order, receives the recorded results, and arrives where it was. The steps that it asks for
+beyond the journal's end are the next ones to run. Temporal and DBOS make programs durable in the same way.
 """
 
 from collections.abc import Generator, Sequence

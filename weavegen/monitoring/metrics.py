@@ -50,10 +50,7 @@ READY = "weavegen_steps_ready"
 
 
 def text(conn: Connection) -> str:
-    """All figures in Prometheus' text format (CONTENT_TYPE). Ends the connection's transaction, and only reads.
-
-    Raises psycopg.Error if the database does not answer.
-    """
+    """All figures in Prometheus' text format (CONTENT_TYPE). Ends the transaction. Raises psycopg.Error."""
     return generate_latest(SimpleNamespace(collect=lambda: read(conn))).decode()
 
 

@@ -15,10 +15,7 @@ T = TypeVar("T")
 
 
 def seconds_left(row: JobRow) -> float | None:
-    """An estimate: the rest takes as long as the part before did, without pauses.
-
-    None for a job that is over, paused or draining, and below a progress of 1 %.
-    """
+    """An estimate from the part that is done, without pauses. None for a job that is not active, and below 1 %."""
     worked = row.seconds - row.paused_seconds
     if not row.open or row.state != JobState.ACTIVE or not 0.01 <= row.progress < 1 or worked <= 0:
         return None

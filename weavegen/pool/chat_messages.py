@@ -82,9 +82,7 @@ def _calls(text: str, number: int) -> list[Message]:
 
 
 def text_of(content: str | None, reasoning: str | None, calls: Sequence[tuple[str, Any]]) -> str:
-    """A message of the API as a trace has it. `calls`: names and arguments, these as JSON text or as some servers'
-    objects.
-    """
+    """A message of the API as a trace has it. `calls`: names and arguments, as JSON text or objects."""
     parts = [f"<think>{reasoning.strip()}</think>"] if reasoning and reasoning.strip() else []
     parts += [content] if content else []
     parts += [f"<tool_call>{_written(name, arguments)}</tool_call>" for name, arguments in calls]

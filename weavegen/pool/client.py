@@ -169,10 +169,7 @@ class ModelClient:
         return not self.tokenizer and self._has_chat()
 
     def encode(self, text: str, *, bos: bool = False) -> Tokens:
-        """Return the tokens of a text. Raises ModelError if the server can't tokenise.
-
-        `bos`: the tokenizer's BOS token is added, unless the text begins with one.
-        """
+        """The tokens of a text. `bos`: with the BOS token, unless the text begins with one. Raises ModelError."""
         special = bos and not text.startswith(BOS)
         return self._encode(text, special) if special or len(text) >= 20_000 else self._encoded(text)
 

@@ -10,10 +10,9 @@ always wait and no slot is idle.
 Spilling. A server with spare slots and an empty queue takes the oldest request from the queue of a server that is
 full. The trace's next request goes to its home again.
 
-Failures. A server that fails rests, longer each time or for as long as it asks, and is probed before it gets
-requests again. Meanwhile each of its traces has a stand-in, always the same server, and returns to its home
-afterwards. A server that leaves the pool gets no more requests: queued ones move to stand-ins, and in-flight ones
-end there.
+Failures. A server that fails rests, longer each time or for as long as it asks, and is probed before it gets requests
+again. Meanwhile each of its traces has a stand-in, always the same server, and returns to its home afterwards. A server
+that leaves the pool gets no more requests: queued ones move to stand-ins, and in-flight ones end there.
 
 Load is counted in sequences: for vLLM, a request for n continuations or with n prompts is n sequences.
 """

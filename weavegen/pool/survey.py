@@ -43,10 +43,7 @@ def survey(keys: Mapping[str, str], seconds: float = 1.0) -> list[ServerRow]:
 
 
 def report(url: str, http: Http, seconds: float) -> tuple[str | None, Metrics | None]:
-    """A server's model and metrics, each asked for within `seconds`. None: it has no model, or lacks vLLM's metrics.
-
-    Raises TransientError, ModelError if the server is away.
-    """
+    """A server's model and metrics, each within `seconds`; None if it lacks them. Raises TransientError, ModelError."""
     models = list_models(url, http, seconds)
     model = models[0].id if models else None
     try:

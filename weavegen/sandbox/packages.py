@@ -118,10 +118,7 @@ def mend_scripts(scripts: Path) -> None:
 
 
 def from_folder(folder: str | Path) -> Packages:
-    """The packages of a user's folder: a virtual environment, or a folder of `pip install --target`.
-
-    Raises UsageError.
-    """
+    """The packages of a user's folder: a virtual environment, or one of `pip install --target`. Raises UsageError."""
     path = Path(folder).absolute()
     return Packages(versions=read_versions(site_packages(path)), folder=str(path))
 

@@ -70,10 +70,7 @@ class Guarded:
 
 
 def guard(layers: Path, names: str, agent: Path, folder: Path, path: str, workdir: str) -> Guarded:
-    """Fill `folder` with the layer for the verifier. Raises OSError.
-
-    `names`: `lowerdir` of the image; `path`: its PATH.
-    """
+    """Fill `folder` with the verifier's layer. `names`: `lowerdir` of the image; `path`: its PATH. Raises OSError."""
     folders = {"layers": str(layers), "agent": str(agent), "guard": str(folder)}
     launch = json.dumps({"folders": folders, "names": names.split(":"), "path": path.split(":"), "workdir": workdir})
     command = [sys.executable, "-ISs", __file__, launch]

@@ -15,10 +15,7 @@ from weavegen.trace.query import Query, parse, restricted
 def search_texts(
     conn: Connection, text: str, scope: Scope, *, type: str | None = None, least_score: float = 0.0, top_k: int = 10
 ) -> list[Any]:
-    """The best hits in a scope as rows of sql/texts.sql, best first.
-
-    Raises UsageError for an invalid query, type, job or trace.
-    """
+    """The best hits in a scope as rows of sql/texts.sql. Raises UsageError for an invalid query, type, job or trace."""
     query = parse_query(text, type)
     for table, id in (("trace", scope.trace_id), ("job", scope.job_id)):
         exists = sql.load("search/exists", table=f"{table}s")

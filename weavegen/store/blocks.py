@@ -68,10 +68,7 @@ def messages(conn: Connection, trace_id: int, first: int, end: int) -> Sequence[
 
 
 def retrieved_texts(conn: Connection, hits: Sequence[Hit]) -> list[tuple[BlockType, str]]:
-    """Type and text of the retrieved blocks and examples, in the order of `hits`.
-
-    Blocks that were dropped since, because their tick was started over, are left out.
-    """
+    """Type and text of retrieved blocks and examples, in the order of `hits`, without dropped blocks."""
     if not hits:
         return []
     ids = [hit.id for hit in hits if not hit.example]

@@ -168,10 +168,7 @@ def set_state(conn: Connection, state: JobState, job_id: int | None = None, *, r
 
 
 def require_scores(conn: Connection, trace_id: int) -> None:
-    """Raise Unserved if MAX_FAILED_SCORES scoring steps of a trace's job have failed and none has succeeded.
-
-    To be called in the transaction in which one of them fails: the exception undoes the failure.
-    """
+    """Raise Unserved, to undo this failure, if MAX_FAILED_SCORES scoring steps of the job failed and none succeeded."""
     sql.run(conn, "store/advisory_lock", key=SCORES_LOCK)
     if sql.run(conn, "store/scores_nothing", trace=trace_id, failed=MAX_FAILED_SCORES).scalar_one():
         raise Unserved("nothing can be scored")

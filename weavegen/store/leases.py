@@ -49,10 +49,7 @@ class LeaseTable:
             raise StepLost(f"{self.what} {held.id}: another worker holds it, or it was cancelled")
 
     def release(self, conn: Connection, held: Held, reason: str, delay: float, *, counts: bool = True) -> None:
-        """Give a row back after a transient error, to be sent again in `delay` seconds.
-
-        An attempt that could not even begin does not count as a claim.
-        """
+        """Give a row back, to be sent again in `delay` seconds. An attempt that could not even begin is no claim."""
         values = {"id": held.id, "claims": held.claims, "undone": int(not counts)}
         self._run(conn, "release", reason=reason, delay=delay, **values)
 

@@ -247,10 +247,7 @@ def _columns(conn: Connection, query: str) -> list[str]:
 
 
 def _require_no_superuser(conn: Connection) -> None:
-    """Raise UsageError where the login is a superuser, whom a read-only transaction does not restrict.
-
-    That may be DATABASE_URL's user, in a database of the user's own without WEAVEGEN_READER_URL.
-    """
+    """Raise UsageError for a superuser, perhaps of DATABASE_URL, whom a read-only transaction does not restrict."""
     if sql.run(conn, "store/login_is_superuser").scalar_one():
         raise UsageError(
             "DATABASE_URL's user is a superuser, whom nothing restricts: give the role a password (alter role "

@@ -96,10 +96,7 @@ class Events:
 async def changes(
     request: Request, read: Callable[[], Reading], known: str, seconds: float = POLL_SECONDS
 ) -> AsyncIterator[str]:
-    """The events of `read` whenever its key differs from the last known one, until the last events.
-
-    While the database does not answer, the stream waits; the events `away` and `back` say so.
-    """
+    """Events of `read` when its key changes, until the last. `away` and `back` tell whether the database answers."""
     sent, away = time.monotonic(), False
     yield "retry: 1000\n\n"
     while not (request.app.state.closing or await request.is_disconnected()):

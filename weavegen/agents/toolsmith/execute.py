@@ -127,10 +127,7 @@ def ask_user(now: Stage, question: str) -> Part[dict[str, Any]]:
 
 
 def ask_model(t: Tick, question: str) -> Part[str]:
-    """Ask the model in a conversation of its own.
-
-    Question and answer are recorded as messages, so that people can read them and models can learn from them.
-    """
+    """Ask the model in a conversation of its own, whose messages are recorded for people and for training."""
     first = t.cursor.index
     t.say(BlockType.USER, question)
     message = yield from dialogue.reply(t, first)

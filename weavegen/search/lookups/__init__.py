@@ -48,10 +48,7 @@ QUERY_FAULTS = (
 
 
 def consult(db: Database, trace_id: int, tool: str, arguments: Mapping[str, Any]) -> LookUpResult:
-    """Run a tool for a trace. A wrong name, wrong arguments and a failing query give a result without success.
-
-    Raises psycopg.Error if the database can't be reached; then the step is tried again.
-    """
+    """Run a tool for a trace. What is wrong in its call is a result without success. Raises psycopg.Error."""
     if tool not in TOOLS:
         return LookUpResult(success=False, output=f"there is no tool {tool!r}: choose one of {', '.join(TOOLS)}")
     try:
