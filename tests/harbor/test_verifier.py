@@ -9,7 +9,8 @@ from tests.harbor.world import BASE, World, write_task
 FORGERIES = {
     "reward.txt before the tests": "mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt",
     "reward.json before the tests": "mkdir -p /logs/verifier; echo '{\"reward\": 1}' > /logs/verifier/reward.json",
-    "a link in place of the logs": "mkdir -p /logs /evil; echo 1 > /evil/reward.txt; ln -s /evil /logs/verifier",
+    "a link in place of the logs": "mkdir /evil; echo 1 > /evil/reward.txt; rm -r /logs/verifier; ln -s /evil /logs/verifier",
+    "a link in place of all logs": "mkdir -p /evil/verifier; echo 1 > /evil/verifier/reward.txt; rm -r /logs; ln -s /evil /logs",
     "a link to a reward": "mkdir -p /logs/verifier; echo 1 > /r; ln -s /r /logs/verifier/reward.json",
     "tests of its own": "mkdir -p /tests; printf '#!/bin/sh\\necho 1 > /logs/verifier/reward.txt\\n' > /tests/test.sh",
     "a link in place of the tests": "mkdir /mine; echo 'def test_a(): pass' > /mine/test_outputs.py; ln -s /mine /tests",
@@ -283,6 +284,19 @@ def test_rewards(
     trial.act("echo 41 > answer.txt")
     verdict = trial.verify()
     assert (verdict.rewards, verdict.cause) == (rewards, cause), verdict
+
+
+def test_any_user_may_write_logs_and_the_tests_see_artifacts(world: World, tmp_path: Path) -> None:
+    script = (
+        "test -e /logs/artifacts/a -a -e /logs/agent/b -a ! -e /logs/verifier/c && echo 1 > /logs/verifier/reward.txt\n"
+    )
+    trial = world.trial(write_task(tmp_path / "task", {"tests/test.sh": "#!/bin/sh\n" + script}))
+    assert trial.act("cd /logs && touch artifacts/a agent/b verifier/c", user="worker").output == ""
+    assert trial.verify().rewards == {"reward": 1.0}
+    files = {"solution/solve.sh": "#!/bin/sh\ncp /proc/version /logs/artifacts/a && touch /logs/agent/b\n"}
+    trial = world.trial(write_task(tmp_path / "other", {"tests/test.sh": "#!/bin/sh\n" + script, **files}))
+    trial.verifier.solve(trial.changes)
+    assert trial.verify(trusted=True).rewards == {"reward": 1.0}
 
 
 def test_output_of_the_tests_is_text(world: World, tmp_path: Path) -> None:

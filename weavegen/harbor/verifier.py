@@ -14,6 +14,7 @@ import shutil
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from weavegen import folders
@@ -82,12 +83,18 @@ def root_of(config: Config, task: HarborTask, image: Image, phase: Phase, change
     """The image as the root of a box in which a phase of the task runs."""
     return Root(
         store=images.layer_folder(config),
-        layers=image.layers,
+        layers=f"{userns.STAGE}/logs:{image.layers}",
+        folders={"logs": log_folders(config)},
         changes=changes,
         environ={"PATH": IMAGE_PATH, **image.environ, **resolved_values(task.environ | phase.environ)},
         workdir=task.workdir or image.workdir,
         user=image.user if phase.user is None else phase.user,
     )
+
+
+def log_folders(config: Config) -> Path:
+    """A layer with the folders for logs, in which any user of an image may write. Other users of the host may not."""
+    return folders.once(folders.private(config.home) / "harbor" / "logs", partial(make_logs, mode=0o700))
 
 
 def task_files(config: Config, digest: str, load: Callable[[], bytes]) -> Path:
@@ -146,7 +153,7 @@ class Verifier:
         root.prepare()
         hidden: tuple[str, ...] = ()
         if agent is not None:
-            root = replace(root, folders={"agent": agent}, layers=f"{userns.STAGE}/agent:{root.layers}")
+            root = replace(root, folders=root.folders | {"agent": agent}, layers=f"{userns.STAGE}/agent:{root.layers}")
         if agent is not None and guarded:
             guard = place / "guard"
             guard.mkdir(mode=0o755)
@@ -158,7 +165,7 @@ class Verifier:
                 return Verdict(None, None, str(error), "", (), 0.0)
             hidden = found.changed
             layers = f"{userns.STAGE}/guard:{root.layers}"
-            root = replace(root, folders={"agent": agent, "guard": guard}, layers=layers, programs=found.programs)
+            root = replace(root, folders=root.folders | {"guard": guard}, layers=layers, programs=found.programs)
         self.copy_tests(changes)
         ran = self.run(root, self.step.verifier, "/tests/test.sh", "verifier")
         try:
@@ -175,13 +182,9 @@ class Verifier:
             if (place / "tests").is_dir():
                 shutil.copytree(place / "tests", upper / "tests", symlinks=True, dirs_exist_ok=True)
         make_runnable(upper / "tests", "test.sh")
-        for name in ("verifier", "agent", "artifacts"):
-            (upper / "logs" / name).mkdir(parents=True)
+        make_logs(upper)
         for path in (upper / "tests", upper / "logs" / "verifier"):
             os.setxattr(path, "user.overlay.opaque", b"y")  # nothing that the agent has left there is seen
-        give_to_namespace(upper)
-        for path in (upper / "logs").rglob("*"):
-            path.chmod(0o777)  # the verifier may run as any user
 
     def explain(self, verdict: Verdict, place: Path) -> Verdict:
         """If there is no reward, find out whose fault it is: do the tests give one without the agent's work?"""
@@ -226,6 +229,16 @@ def make_runnable(folder: Path, script: str) -> None:
     path = (folder / script).resolve()
     if path.is_file() and path.is_relative_to(folder.resolve()):
         path.chmod(0o755)
+
+
+def make_logs(folder: Path, mode: int = 0o755) -> None:
+    """Add Harbor's folders for logs, in which any user may write, and give all to root of the user namespaces."""
+    for name in ("agent", "artifacts", "verifier"):
+        (folder / "logs" / name).mkdir(parents=True)
+    give_to_namespace(folder)
+    folder.chmod(mode)
+    for path in (folder / "logs").rglob("*"):
+        path.chmod(0o777)
 
 
 def give_to_namespace(*folders: Path) -> None:
