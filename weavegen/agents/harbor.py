@@ -96,8 +96,7 @@ def verify(t: Tick, task: HarborTask, state: Verification) -> Part[Ended]:
         t.say(BlockType.USER, task.steps[state.step + 1].instruction)
         return Ended(done=False, state={"single": False, "checked": False, "step": state.step + 1, "rewards": rewards})
     returned = state.returned if isinstance(state.returned, dict) else {"returned": state.returned}
-    # As in Harbor, steps after a missed minimum do not count. Those for which no budget was left count 0: Harbor, where
-    # each step has a time limit of its own, would have run them.
+    # As in Harbor, steps after a missed minimum do not count. Those without budget count 0: Harbor would have run them.
     total = roll_up(task, rewards, len(task.steps) if passed else len(rewards))
     known, complete = all(rewards), len(rewards) == len(task.steps)
     success = complete and all(value >= 1 for value in total.values()) if known and total else None

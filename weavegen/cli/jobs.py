@@ -150,8 +150,7 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
     if job.from_:
         orders = enqueueing.rows(job.from_)
     elif job.harbor:
-        given = (job.harbor, job.agent, job.n, job.timeout_multiplier)
-        orders = enqueueing.harbor_orders(*given, skip_unsupported=job.skip_unsupported)
+        orders = enqueueing.harbor_orders(job.harbor, job.agent, job.n, job.timeout_multiplier, job.skip_unsupported)
         add_bases(configuration.load(), job.image)
     else:
         orders = enqueueing.orders(job.files or [], job.n, pairs(job.param), agent=job.agent)

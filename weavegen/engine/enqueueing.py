@@ -18,7 +18,7 @@ from weavegen.engine import job_files
 from weavegen.engine.document_folder import read_folder
 from weavegen.engine.mcp_file import servers_of
 from weavegen.errors import ChatOnly, ModelError, TransientError, UsageError, WeavegenError
-from weavegen.harbor.folder import has_solution, pack, read_task, stretched, task_folders
+from weavegen.harbor.folder import pack, read_task, solution_folder, stretched, task_folders
 from weavegen.kernel.packages import Packages
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.settings import MOST, Settings, check_json, renamed
@@ -175,12 +175,10 @@ def orders(
     return orders
 
 
-def harbor_orders(
-    paths: Sequence[str], agent: str, n: int = 1, timeouts: float = 1.0, *, skip_unsupported: bool = False
-) -> list[Order]:
+def harbor_orders(paths: Sequence[str], agent: str, n: int, timeouts: float, skip: bool) -> list[Order]:
     """`n` traces of each Harbor task in folders, whose time limits are multiplied by `timeouts`.
 
-    Raises UsageError, before anything starts, if tasks can't run. `skip_unsupported`: leave them out, with a warning.
+    Raises UsageError, before anything starts, if tasks can't run. `skip`: leave them out, with a warning.
     """
     own = config.load()
     if agent not in harbor.AGENTS:
@@ -196,7 +194,7 @@ def harbor_orders(
         except UsageError as error:
             if len(folders) == 1:
                 raise
-            if skip_unsupported:
+            if skip:
                 log.warning("left out: %s", error)
             else:
                 refused.setdefault(str(error).removeprefix(f"{folder.name}: "), []).append(folder.name)
@@ -215,7 +213,8 @@ def harbor_order(folder: Path, agent: str, timeouts: float) -> Order:
     task = read_task(folder)
     if len(task.steps) > 1 and agent not in harbor.SEVERAL_STEPS:
         raise UsageError(f"{folder.name}: it has several steps: give --agent, one of {', '.join(harbor.SEVERAL_STEPS)}")
-    if agent == "oracle" and not has_solution(folder, task):
+    scripts = [solution_folder(folder, step.name) / "solve.sh" for step in task.steps]
+    if agent == "oracle" and not all(script.is_file() for script in scripts):
         raise UsageError(f"{folder.name}: there is no solution/solve.sh, which the agent oracle runs")
     source = harbor.bootstrap_of(task) if agent == "weave" else task_source(task.steps[0].instruction)
     return Order(clean(task.name), source, harbor=(stretched(task, timeouts), pack(folder)))

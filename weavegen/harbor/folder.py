@@ -252,11 +252,6 @@ def is_canary(line: str) -> bool:
     return "canary" in line and (line.startswith("#") or (line.startswith("<!--") and line.endswith("-->")))
 
 
-def has_solution(folder: Path, task: HarborTask) -> bool:
-    """Whether each step has a solution."""
-    return all((solution_folder(folder, step.name) / "solve.sh").is_file() for step in task.steps)
-
-
 def solution_folder(folder: Path, step: str) -> Path:
     """The folder with a step's own solution, or else with that of all steps."""
     own = step_folder(folder, step) / "solution"
