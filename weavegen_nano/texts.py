@@ -21,6 +21,8 @@ class Texts:
         file = folder / "tokenizer.json"
         try:
             self._tokenizer = Tokenizer.from_file(str(file))
+            self._tokenizer.no_truncation()  # which the file may ask for
+            self._tokenizer.no_padding()
         except Exception as error:  # noqa: BLE001 (the library raises plain Exception)
             raise UsageError(f"{file}: {error}: give a folder with a model and its tokenizer") from None
         self.digest = hashlib.sha256(file.read_bytes()).hexdigest()

@@ -37,6 +37,17 @@ def test_a_border_is_one_token(texts: Texts) -> None:
     assert texts.decode(ids) == f"a\n{BORDER}action\n"
 
 
+def test_a_tokenizers_truncation_and_padding_do_not_count(tmp_path: Path) -> None:
+    """A file may ask for them: it has the last options of the program that wrote it."""
+    folder = make(tmp_path / "m")
+    words = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    words.enable_truncation(4)
+    words.enable_padding(length=16)
+    words.save(str(folder / "tokenizer.json"))
+    for text in ("a", "def action_find(self):"):
+        assert Texts(folder).decode(Texts(folder).encode(text, special=False)) == text
+
+
 @pytest.mark.parametrize("wrong", [-1, 10**6])
 def test_unknown_ids_are_refused_by_texts(texts: Texts, wrong: int) -> None:
     with pytest.raises(IndexError, match=str(wrong)):

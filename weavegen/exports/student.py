@@ -35,6 +35,8 @@ class Student:
         """Raises UsageError if the folder has no tokenizer, or a template that can't be used."""
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            self._tokenizer.no_truncation()  # which the file may ask for
+            self._tokenizer.no_padding()
         except Exception as error:  # noqa: BLE001 - tokenizers raises no other class
             reason = " ".join(str(error).split())[:200]
             raise UsageError(f"--student {folder}: {reason}: give a model's folder with tokenizer.json") from None
