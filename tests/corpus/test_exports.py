@@ -27,7 +27,7 @@ from weavegen import exports, sql
 from weavegen.cli.app import resource_problem
 from weavegen.database import Connection, Statement
 from weavegen.errors import UsageError, WeavegenError
-from weavegen.exports import write
+from weavegen.exports import format, write
 from weavegen.exports.completions import find
 from weavegen.exports.folder import MARK, new_folder
 from weavegen.exports.format import Options, RowFormat
@@ -517,6 +517,18 @@ def test_files_equal_the_output_of_show(
     for trace, file in zip(traces, files, strict=True):
         shown = corpus.cli("show", str(trace), *options).stdout
         assert json.loads(file.read_text()) == json.loads(shown) if options else file.read_text() == shown
+
+
+def test_many_files_of_traces_are_in_subfolders(
+    conn: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the Hugging Face hub a folder can't have 10,000 files."""
+    monkeypatch.setattr(format, "MANY_FILES", 2)
+    written = write.export(conn, write.Export(format=exports.find("sessions"), out=tmp_path / "out"))
+    [traces] = conn.execute(Statement("select array_agg(id order by id) from traces")).one()
+    assert written.files == [f"train/{trace // 1000}000/trace-{trace}.jsonl" for trace in traces]
+    lines = [line for file in written.files for line in (tmp_path / "out" / file).read_text().splitlines()]
+    assert len(load(tmp_path / "out", tmp_path / "cache")["train"]) == len(lines)
 
 
 # ------------------------------------------------------------------------------------------------ splits

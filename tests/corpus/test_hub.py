@@ -45,6 +45,19 @@ def test_the_dataset_has_the_files_of_the_folder(
     assert [one["visibility"] for one in hub.created] == ["private", "private"]
 
 
+def test_an_earlier_export_is_replaced_whole(installation: Installation, job: int, hub: Hub, tmp_path: Path) -> None:
+    """Also one of another format, or with other splits. Files that no export wrote stay."""
+    kept = {"notes/mine.md": b"# Mine", "LICENSE": b"Free."}
+    hub.files |= kept
+    orders = [("sessions", "train=1,test=1"), ("py", "all=1"), ("sessions", "train=1"), ("sft", "a=1"), ("py", "b=1")]
+    for number, (format, split) in enumerate(orders):
+        options = ("--format", format, "--split", split, "--where", f"job_id = {job}", "--push-to-hub", "me/data")
+        out = tmp_path / str(number)
+        installation.json("export", "--out", out, *options, **environ(hub))
+        files = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+        assert hub.files == files | kept
+
+
 def test_public_and_refused(installation: Installation, job: int, hub: Hub, tmp_path: Path) -> None:
     options = ("export", "--format", "sessions", "--where", f"job_id = {job}", "--push-to-hub", "me/data")
     done = installation.cli(*options, "--public", "--out", tmp_path / "public", **environ(hub))

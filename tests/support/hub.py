@@ -38,13 +38,16 @@ class Hub:
 class Handler(BaseHTTPRequestHandler):
     hub: Hub
 
-    def answer(self, value: object, status: int = 200) -> None:
+    def answer(self, value: object, status: int = 200, **headers: str) -> None:
         body = json.dumps(value).encode()
         self.send_response(status)
+        for name, text in headers.items():
+            self.send_header(name, text)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def body(self) -> bytes:
         return self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -56,10 +59,23 @@ class Handler(BaseHTTPRequestHandler):
         self.answer({"error": "Invalid credentials"}, 401)
         return False
 
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
     def do_GET(self) -> None:
         if not self.may():
             return
-        if self.path.startswith("/api/datasets/") and "/tree/" in self.path:
+        place, _, name = self.path.partition("/resolve/main/")
+        if place == "/datasets/me/data" and name in self.hub.files:
+            data = self.hub.files[name]
+            self.send_response(200)
+            headers = {"Content-Length": str(len(data)), "X-Repo-Commit": f"{len(self.hub.messages):040}"}
+            for header, value in (headers | {"ETag": f'"{hashlib.sha256(data).hexdigest()}"'}).items():
+                self.send_header(header, value)
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(data)
+        elif self.path.startswith("/api/datasets/") and "/tree/" in self.path:
             self.answer(
                 [{"type": "file", "path": path, "size": len(data), "oid": "0"} for path, data in self.hub.files.items()]
             )
@@ -67,7 +83,7 @@ class Handler(BaseHTTPRequestHandler):
             siblings = [{"rfilename": path} for path in self.hub.files]
             self.answer({"id": "me/data", "sha": "0" * 40, "siblings": siblings, "private": True, "tags": []})
         else:
-            self.answer({"error": f"the stand-in has no {self.path}"}, 404)
+            self.answer({"error": f"the stand-in has no {self.path}"}, 404, **{"X-Error-Code": "EntryNotFound"})
 
     def do_PUT(self) -> None:
         data = self.body()

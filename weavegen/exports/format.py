@@ -52,6 +52,8 @@ class Source:
     """Rows that the card makes a remark about, by remark."""
     template: Template | None = None
     """Chat template of the prompts; None: the one that the writer read."""
+    count: int = 0
+    """Rows of the view that the export takes."""
     split: str = ""
     """The split that the rows go to."""
     kept: dict[str, Any] = field(default_factory=dict)
@@ -111,6 +113,8 @@ class RowFormat(Format):
     layout: Literal["parquet", "jsonl"] = "parquet"
 
 
+MANY_FILES = 5_000
+"""From this many on, the files of traces are in subfolders by thousands: on the hub a folder can't have 10,000."""
 File = tuple[str, Iterable[str]]
 """A file: its path in the folder of its split, and the parts of its text."""
 
@@ -142,13 +146,12 @@ def declared(name: str) -> dict[str, Any]:
 
 def file_per_trace(name: str, suffix: str, text: Callable[[Source, int], Iterator[str]], **values: Any) -> FileFormat:
     """A format with one file for each trace, whose parts `text` gives."""
-    path = f"trace-{{}}.{suffix}"
-    return FileFormat(
-        path=path.format("ID"),
-        files=lambda source, id: iter([(path.format(id), text(source, id))]),
-        **declared(name),
-        **values,
-    )
+
+    def files(source: Source, id: int) -> Iterator[File]:
+        folder = f"{id // 1000}000/" if source.count >= MANY_FILES else ""
+        yield f"{folder}trace-{id}.{suffix}", text(source, id)
+
+    return FileFormat(path=f"trace-ID.{suffix}", files=files, **declared(name), **values)
 
 
 def column(name: str, type: Any, meaning: str) -> pa.Field:

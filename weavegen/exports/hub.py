@@ -4,10 +4,15 @@ The token is HF_TOKEN, or the one that `hf auth login` has stored. HF_ENDPOINT n
 """
 
 import os
+import re
 from pathlib import Path
 
 from weavegen.errors import UsageError, WeavegenError
+from weavegen.exports.card import CARD
 from weavegen.trace.render import one_line
+
+PATH, SPLIT = re.compile(r"^    path: (\w+)/", re.MULTILINE), re.compile(r"^\| (\w+) \| \d+ \| \d+ \|$", re.MULTILINE)
+"""Where a card names the folders of its files. If it has no paths, each split has a folder."""
 
 
 class Dataset:
@@ -27,19 +32,23 @@ class Dataset:
         self.name, self.url = made.repo_id, made.url
 
     def push(self, folder: Path) -> None:
-        """Upload a folder as one commit that replaces its subfolders there. Raises WeavegenError; the folder stays."""
+        """Upload a folder as one commit, which replaces an earlier export. Raises WeavegenError; the folder stays."""
         import httpx2
         from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
         disable_progress_bars()
-        replaced = [f"{path.name}/*" for path in folder.iterdir() if path.is_dir()]
+        folders = {path.name for path in folder.iterdir() if path.is_dir()}
         try:
+            if self._api.file_exists(self.name, CARD, repo_type="dataset"):
+                card = Path(self._api.hf_hub_download(self.name, CARD, repo_type="dataset")).read_text()
+                if "\n# weavegen export: " in card:
+                    folders.update(PATH.findall(card) or SPLIT.findall(card))
             self._api.upload_folder(
                 repo_id=self.name,
                 folder_path=folder,
                 repo_type="dataset",
                 commit_message="Export by weavegen",
-                delete_patterns=replaced,
+                delete_patterns=[f"{name}/*" for name in sorted(folders)],
             )
         except (httpx2.HTTPError, OSError, RuntimeError, ValueError) as error:
             reason = one_line(str(error))[:300]

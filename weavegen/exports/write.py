@@ -208,7 +208,7 @@ def all_left_out(left_out: dict[str, int]) -> UsageError:
 
 def write_splits(conn: Connection, order: Export, selection: Selection, folder: Path, progress: Progress) -> Written:
     """Write the files of all splits."""
-    source = Source(conn, order.options)
+    source = Source(conn, order.options, count=selection.count)
     writers = {split: split_writer(order.format, folder, split, order.shard_bytes) for split in order.splits}
     traces: Counter[str] = Counter()
     done = 0
