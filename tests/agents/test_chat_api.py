@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 
 from simulation.process import Process
@@ -79,6 +80,15 @@ def test_messages_have_their_tokens_and_finish_reasons(installation: Installatio
     assert set(installation.sql(query)) == {("stop", True, True)}
     [[replies]] = installation.sql("select sum(replies) from conversations")
     assert replies > 100
+
+
+def test_prompts_that_the_server_made_itself_are_not_called_exact(installation: Installation, tmp_path: Path) -> None:
+    told = installation.json("export", "--format", "sft", "--out", tmp_path / "out")
+    [file] = (tmp_path / "out").rglob("*.parquet")
+    rows = pyarrow.parquet.read_table(file, columns=["exact_prompt"]).to_pylist()
+    assert {row["exact_prompt"] for row in rows} == {False}
+    said = f"In {told['rows']['train']} rows: a chat API applied its own template"
+    assert said in (tmp_path / "out" / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

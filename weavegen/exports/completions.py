@@ -13,6 +13,7 @@ BATCH = 128
 """Keys that are looked up together."""
 GONE = "the block is gone: its tick was restarted meanwhile"
 UNKNOWN = "the prompt was not recorded"
+OWN_TEMPLATE = "a chat API applied its own template, and the prompt is in ChatML instead: give --student"
 
 Record = Mapping[Any, Any]
 """What a row is made of. `step_id` is the step whose prompt belongs to it."""
@@ -38,6 +39,8 @@ def of_prompts(name: str, make: Make, **more: Any) -> RowFormat:
                 elif (prompt := reader.prompt(record["step_id"])) is None:
                     source.left_out[UNKNOWN] += 1
                 else:
+                    if prompt.messages is not None and not prompt.exact:
+                        source.notes[OWN_TEMPLATE] += 1
                     copied = values(record, format["schema"].names)
                     yield copied | make(record, prompt) | {"exact_prompt": prompt.exact}
 

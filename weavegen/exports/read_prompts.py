@@ -35,8 +35,8 @@ class ModelPrompt:
     prefix: str
     """The fixed beginning of the body, which the model read after `text`, for example `def action_`."""
     exact: bool
-    """False: a block in it was shortened to fit the model's length. The place of the cut is known in
-    tokens; `text` is cut after the same share of the block's characters."""
+    """False: a block in it was shortened to fit the model's length, whose place is known in tokens: `text` is cut after
+    the same share of the block's characters. Or a chat API applied a template of its own to a conversation."""
     tokens: int | None
     """Tokens of `text` without the prefix, as the server counted; None: it did not."""
     window: tuple[int, int]
@@ -71,6 +71,7 @@ class _Recorded:
     """What was left out for lack of room, as JSON."""
     tokens: int | None
     template: Template
+    """PLAIN itself where none was recorded."""
 
 
 class PromptReader:
@@ -142,7 +143,8 @@ class PromptReader:
         read = (step.template, step.template.read_again)
         spoken = [context.spoken(type, row.text, read[row.sampled], after) for row, type, after in before]
         text = "".join(spoken) + context.opening(step.prompt.type, step.template, types[-1])
-        return ModelPrompt(text, "", True, step.tokens, (rows[0].at, end), 0, {}, step.template.end, len(rows))
+        exact = self._template is not None or step.template is not PLAIN  # else the server applied its own
+        return ModelPrompt(text, "", exact, step.tokens, (rows[0].at, end), 0, {}, step.template.end, len(rows))
 
     def _block_prompt(self, step: _Recorded) -> ModelPrompt | None:
         prompt, cut = step.prompt, msgspec.json.decode(step.cut)
