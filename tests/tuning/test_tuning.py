@@ -225,27 +225,6 @@ def test_without_a_launcher_one_gpu_is_used() -> None:
     assert json.loads(done.stdout) == ["0", "2", "", "2,3", None]
 
 
-def test_a_model_learns_from_conversations_over_a_chat_api(tmp_path: Path, trl_environ: dict[str, str]) -> None:
-    """It reads them in its own chat template. There are no rows of `verifier`: nobody was asked about a message."""
-    server = Process(tmp_path, "chat", "--port", "0", "--chat")
-    try:
-        with installed(**(trl_environ | {"OPENAI_BASE_URL": server.url, "PYTHONPATH": str(ROOT)})) as one:
-            one.json("run", "--agent", "react", "--task", "Write a list.", "-n", "3", "--seed", "5")
-            told = tuned(one, tmp_path / "out")
-            pairs = one.cli("tune", WEIGHTS, "--out", tmp_path / "pairs", "--method", "dpo")
-    finally:
-        server.kill()
-    assert told["rows"]["sft"] >= 3
-    assert told["rows"]["verifier"] == 0
-    [file] = (tmp_path / "out" / "data" / "sft").rglob("*.parquet")
-    template = derive(renderer(WEIGHTS))
-    for row in pq.read_table(file).to_pylist():
-        assert row["prompt"].startswith(template.first_system)
-        assert row["completion"].endswith(template.end)
-        assert row["exact_prompt"]
-    assert (pairs.returncode, "nothing to export" in pairs.stderr) == (2, True)
-
-
 CHATML = """
 import json, sys
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -292,7 +271,8 @@ def block(index, type, body):
 chat = Template(block_open="<s>[INST] ", block_close=" [/INST]")
 blocks = [block(0, "genesis", "import world\\n" * 60), block(1, "bootstrap", "# Find the treasure.")]
 blocks += [block(index, "action", f"dig({index})\\n" * (index % 7 + 3)) for index in range(2, 20)]
-prompt = Prompt(type=BlockType.ACTION, header="#subagent main\\n#startblock type: action\\n#index 20\\n", window=(2, 20))
+header = "#subagent main\\n#startblock type: action\\n#index 20\\n"
+prompt = Prompt(type=BlockType.ACTION, header=header, window=(2, 20))
 text = chat.block_open + "".join(blocks) + context.asked(prompt, chat)
 words = Tokenizer(models.BPE())
 words.pre_tokenizer, words.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
@@ -385,7 +365,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from weavegen.training.plan import TunePlan
-from weavegen.training.tune import asked, labels
+from weavegen.training import tune
+from weavegen.training.tune import asked
 
 RAN = "Does this block run without errors?"
 table = [{"question": RAN, "type": "action", "label": n % 5 > 0} for n in range(50)]
@@ -401,11 +382,11 @@ found, replayed = {}, {}
 for name, options in {
     "as they are": {"replay": 0}, "balanced": {"replay": 0, "balance": True}, "default": {}, "half": {"replay": 0.5}
 }.items():
-    rows = labels(TunePlan(model="", data=sys.argv[1], out="", **options))
+    rows = [table[number] for number in tune.labels(TunePlan(model="", data=sys.argv[1], out="", **options))]
     counts = Counter((row["question"], row["label"]) for row in rows if row["source"] == "ran")
     replayed[name] = sum(row["source"] == "drawn" for row in rows)
     found[name] = sorted([*key, count] for key, count in counts.items())
-few = labels(TunePlan(model="", data=sys.argv[1], out="", balance=True, most=7))
+few = tune.labels(TunePlan(model="", data=sys.argv[1], out="", balance=True, most=7))
 kinds = {(r["question"], r["type"]): asked(r) for r in table}
 json.dump([found, replayed, len(few), [[*key, value] for key, value in kinds.items()]], sys.stdout)
 """
@@ -428,3 +409,52 @@ def test_labels_are_balanced_replayed_and_asked_as_the_evaluator_asks(tmp_path: 
         [always, "action", [always]],
         ["Is it good?", "orientation", ["Is it good?"]],
     ]
+
+
+LARGE = """
+import json, resource, sys
+from pathlib import Path
+import pyarrow as pa
+import pyarrow.parquet as pq
+from transformers import AutoTokenizer
+from weavegen.training.plan import TunePlan
+from weavegen.training import tune
+
+ROWS, GROUP, data, model = 200_000, 4_000, Path(sys.argv[1]), sys.argv[2]
+text = pa.array(["import world\\n" * 1000] * GROUP)
+columns = {
+    "sft": {"prompt": text, "completion": text},
+    "verifier": {
+        "context": text,
+        "question": pa.array(["Is it?"] * GROUP),
+        "type": pa.array(["action"] * GROUP),
+        "label": pa.array([True] * GROUP),
+        "source": pa.array(["ran"] * GROUP),
+    },
+}
+for name, group in columns.items():
+    (data / name / "data").mkdir(parents=True)
+    group = pa.table(group | {"number": pa.array(range(GROUP))})
+    with pq.ParquetWriter(data / name / "data" / "one.parquet", group.schema) as writer:
+        for _ in range(ROWS // GROUP):
+            writer.write_table(group)
+plan, words = TunePlan(model="", data=str(data), out="", window=512, most=10), AutoTokenizer.from_pretrained(model)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+tune.sft_trainer = lambda method, plan, model, words, adapter, examples: examples
+found = len(tune.supervised(plan, None, words, None))
+numbers = [[row["number"] for row in tune.rows(plan, name, ["number"])] for name in columns]
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+expected = [number % GROUP for number in tune.shuffled(plan, "sft")[:10]]
+json.dump([found, numbers == [expected] * 2, (after - before) / 1024], sys.stdout)
+"""
+
+
+def test_memory_holds_the_rows_that_are_drawn_and_not_the_export(tmp_path: Path, trl_environ: dict[str, str]) -> None:
+    """Each of the exports has 200,000 rows of 13,000 characters."""
+    command = [PYTHON, "-c", LARGE, tmp_path / "data", WEIGHTS]
+    environ = trl_environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    examples, right, megabytes = json.loads(done.stdout.splitlines()[-1])
+    assert (examples, right) == (20, True)
+    assert megabytes < 400

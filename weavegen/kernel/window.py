@@ -1,8 +1,8 @@
 """Cuts a prompt that is too long for a small model's window, at the beginning of a block. Pure."""
 
 import re
-from collections.abc import Sequence
-from itertools import accumulate, pairwise, takewhile
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from weavegen.kernel.context import PINNED, fit
 
@@ -30,27 +30,21 @@ def cut(ids: Sequence[int], room: int, border: int | None) -> list[int]:
     return [ids[0], *ids[start:]]
 
 
-def parts(prompt: str) -> tuple[list[str], list[str], str]:
-    """The text before a prompt's blocks with its pinned blocks; its other blocks; and what follows the last block."""
+def fitted(prompt: str, room: int, encode: Callable[[str], list[int]]) -> list[int]:
+    """The tokens of a prompt, at most `room`: what precedes its blocks, and as many of its last blocks as fit.
+
+    The pinned blocks keep as much as `context.fit` lets them; of the others only the last one may lose its end. Each
+    part is encoded alone, as the server did. A conversation has no blocks, and keeps its end.
+    """
     end = prompt.rfind(_END) + len(_END) if _END in prompt else 0
     blocks = list(_BLOCK.finditer(prompt, 0, end))
-    starts = [0, *(block.start() for block in blocks), end]
-    texts = [prompt[start:after] for start, after in pairwise(starts)]
+    starts = [0, *(block.start() for block in blocks), end, len(prompt)]
+    *parts, asking = (encode(prompt[start:stop]) for start, stop in pairwise(starts))
     pinned = 1 + sum(block[1] in ("genesis", "bootstrap") for block in blocks[:PINNED])
-    return texts[:pinned], texts[pinned:], prompt[end:]
-
-
-def fitted(pinned: Sequence[list[int]], others: Sequence[list[int]], asking: list[int], room: int) -> list[int]:
-    """The tokens of a prompt's `parts`, at most `room`.
-
-    The pinned blocks keep as much as `context.fit` lets them. As many of the last blocks stay as fit, each of them
-    whole; only if the last one does not fit, it loses its end.
-    """
-    kept, _ = fit([len(ids) for ids in pinned], [], len(asking), room)
-    left = room - sum(kept)
-    asking = asking[-left:]
-    left -= len(asking)
-    whole = len(list(takewhile(lambda size: size <= left, accumulate(len(ids) for ids in reversed(others)))))
-    last = others[len(others) - whole :] or [ids[:left] for ids in others[-1:]]
-    begin = [ids[:amount] for ids, amount in zip(pinned, kept, strict=True)]
-    return [id for ids in (*begin, *last, asking) for id in ids]
+    kept, _ = fit([len(ids) for ids in parts[:pinned]], [], len(asking), room)
+    begin = [id for ids, amount in zip(parts, kept, strict=False) for id in ids[:amount]]
+    others, asking = parts[pinned:], asking[len(begin) - room :]
+    left = room - len(begin) - len(asking)
+    while len(others) > 1 and sum(map(len, others)) > left:
+        del others[0]
+    return [*begin, *[id for ids in others for id in ids][:left], *asking]

@@ -11,12 +11,13 @@ import random
 import shutil
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow.parquet as pq
 import torch
 from datasets import Dataset
@@ -27,7 +28,7 @@ from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, SFTConfig, SFTTrai
 from weavegen.errors import UsageError
 from weavegen.evaluator.rubrics import WILL_RUN
 from weavegen.kernel.context import question_suffix
-from weavegen.kernel.window import BORDER, cut, fitted, parts
+from weavegen.kernel.window import BORDER, cut, fitted
 from weavegen.trace.render import RAN_QUESTION
 from weavegen.training.plan import IGNORED, TunePlan
 
@@ -93,8 +94,9 @@ def options(plan: TunePlan, method: str) -> dict[str, Any]:
 
 def supervised(plan: TunePlan, model: Any, words: Any, adapter: LoraConfig | None) -> SFTTrainer:
     """SFT on blocks after their prompts, and on answers after their questions."""
-    examples = [example(words, row["prompt"], row["completion"], plan.window) for row in rows(plan, "sft")]
-    for row in labels(plan):
+    blocks = rows(plan, "sft", ("prompt", "completion"))
+    examples = [example(words, row["prompt"], row["completion"], plan.window) for row in blocks]
+    for row in rows(plan, "verifier", ("context", "question", "type", "label"), labels(plan)):
         for question in asked(row):
             prompt = question_suffix(row["context"], question)
             examples.append(example(words, prompt, "Yes" if row["label"] else "No", plan.window))
@@ -109,13 +111,13 @@ def whole(method: str, plan: TunePlan, model: Any, words: Any, adapter: LoraConf
     read only.
     """
     examples = []
-    for row in rows(plan, method):
+    for row in rows(plan, method, ("tokens", "masks") if method == "trajectories" else ("text",)):
         ids = row["tokens"] if method == "trajectories" else words(row["text"])["input_ids"]
         labels = row["masks"] if method == "trajectories" else ids
         for start in range(0, len(ids), plan.window):
             part, wanted = ids[start : start + plan.window], labels[start : start + plan.window]
             if any(label != IGNORED for label in wanted):
-                examples.append({"input_ids": part, "labels": wanted, "attention_mask": [1] * len(part)})
+                examples.append(numbers(input_ids=part, labels=wanted))
     return sft_trainer(method, plan, model, words, adapter, examples)
 
 
@@ -140,20 +142,22 @@ def sft_trainer(
     )
 
 
-def labels(plan: TunePlan) -> list[Row]:
-    """Rows of the export `verifier`, of which `plan.replay` says how many are answers that the model drew itself.
+def labels(plan: TunePlan) -> list[int]:
+    """Numbers of rows of the export `verifier`. `plan.replay` says how many are answers that the model drew itself.
 
     With `plan.balance` the others have equal numbers of yes and no for each question.
     """
-    every = every_row(plan, "verifier")
-    drawn = [row for row in every if row["source"] == "drawn"]
-    table = [row for row in every if row["source"] != "drawn"]
+    every = shuffled(plan, "verifier")
+    columns = ["source", "question", "label"]
+    about = [row for file in files(plan, "verifier") for row in pq.read_table(file, columns=columns).to_pylist()]
+    drawn = [number for number in every if about[number]["source"] == "drawn"]
+    table = [number for number in every if about[number]["source"] != "drawn"]
     if plan.balance:
-        sides: dict[tuple[str, bool], list[Row]] = {}
-        for row in table:
-            sides.setdefault((row["question"], row["label"]), []).append(row)
+        sides: dict[tuple[str, bool], list[int]] = {}
+        for number in table:
+            sides.setdefault((about[number]["question"], about[number]["label"]), []).append(number)
         fewer = {key: min(len(own), len(sides.get((key[0], not key[1]), []))) for key, own in sides.items()}
-        table = [row for key, own in sides.items() for row in own[: fewer[key]]]
+        table = [number for key, own in sides.items() for number in own[: fewer[key]]]
     table += drawn[: round(plan.replay * len(table))]
     random.Random(plan.seed).shuffle(table)
     return table[: plan.most]
@@ -169,14 +173,18 @@ def example(words: Any, prompt: str, completion: str, window: int) -> Row:
     last = words(completion, add_special_tokens=False)["input_ids"]
     shown = shortened(words, prompt, window - min(len(last), window // 2))
     ids = (shown + last)[:window]
-    return {"input_ids": ids, "labels": ([IGNORED] * len(shown) + last)[:window], "attention_mask": [1] * len(ids)}
+    return numbers(input_ids=ids, labels=([IGNORED] * len(shown) + last)[:window])
+
+
+def numbers(**ids: list[int]) -> Row:
+    """Token ids in arrays: in lists they would take ten times the memory."""
+    return {name: np.array(value, np.int32) for name, value in ids.items()}
 
 
 def shortened(words: Any, prompt: str, room: int) -> list[int]:
     """The prompt's tokens with exactly one BOS token, at most `room`. A long prompt loses its oldest blocks.
 
-    A tokenizer with the token BORDER is that of nano, whose server cuts in the same way. A conversation has no blocks:
-    it keeps its first token and its end.
+    A tokenizer with the token BORDER is that of nano, whose server cuts in the same way.
     """
     border = words.convert_tokens_to_ids(BORDER)
     begins = words.bos_token is not None and prompt.startswith(words.bos_token)
@@ -185,12 +193,9 @@ def shortened(words: Any, prompt: str, room: int) -> list[int]:
         return cut(ids, room, border)
     if len(ids) <= room:
         return ids
-    pinned, others, asking = parts(prompt)
-    if len(pinned) + len(others) == 1:
-        return [ids[0], *ids[len(ids) - room + 1 :]]
-    texts = [*pinned, *others, asking]  # the server tokenised each of them alone, too
-    pieces = [words(text, add_special_tokens=not (begins or number))["input_ids"] for number, text in enumerate(texts)]
-    return fitted(pieces[: len(pinned)], pieces[len(pinned) : -1], pieces[-1], room)
+    special: list[int] = ids[:1] if begins else words("")["input_ids"]
+    prompt = prompt.removeprefix(words.bos_token or "")
+    return special + fitted(prompt, room - len(special), lambda text: words(text, add_special_tokens=False).input_ids)
 
 
 COMPARED: dict[str, tuple[Any, Any, tuple[str, ...]]] = {
@@ -207,7 +212,8 @@ def compared(method: str, plan: TunePlan, model: Any, words: Any, adapter: LoraC
     write, and would append an EOS token, which follows no completion.
     """
     trainer, config, completions = COMPARED[method]
-    examples = [tokens(words, row, plan.window, *completions) for row in rows(plan, method)]
+    columns = ("prompt", *completions, *["label"] * (method == "kto"))
+    examples = [tokens(words, row, plan.window, *completions) for row in rows(plan, method, columns)]
     for at, example in enumerate(examples if method == "kto" else ()):
         # For the KL term: the completion of the row before; of a batch's first row that of its last one, as in TRL.
         before = at - 1 if at % plan.batch else min(at + plan.batch, len(examples)) - 1
@@ -222,20 +228,33 @@ def tokens(words: Any, row: Row, window: int, *completions: str) -> Row:
     """Token ids of a prompt and its completions, and a label. The prompt is cut to leave room for each completion."""
     ids = {f"{name}_ids": words(row[name], add_special_tokens=False)["input_ids"] for name in completions}
     shown = shortened(words, row["prompt"], window - min(max(map(len, ids.values())), window // 2))
-    return {"prompt_ids": shown} | ids | ({"label": row["label"]} if "label" in row else {})
+    return numbers(prompt_ids=shown, **ids) | ({"label": row["label"]} if "label" in row else {})
 
 
-def rows(plan: TunePlan, format: str) -> list[Row]:
-    """At most `plan.most` rows of an export, in a random order."""
-    return every_row(plan, format)[: plan.most]
+def rows(plan: TunePlan, format: str, columns: Sequence[str], numbers: list[int] | None = None) -> Iterator[Row]:
+    """The rows of an export with these numbers, in their order; by default of at most `plan.most` random ones."""
+    wanted = shuffled(plan, format)[: plan.most] if numbers is None else numbers
+    found: dict[int, Any] = dict.fromkeys(wanted)
+    before = 0
+    for file in files(plan, format):
+        for batch in pq.ParquetFile(file).iter_batches(256, columns=columns):
+            here = [number for number in range(before, before + batch.num_rows) if number in found]
+            taken = batch.take(np.array(here, np.int64) - before)  # in Arrow's form, a tenth of Python's
+            found |= {number: taken.slice(at, 1) for at, number in enumerate(here)}
+            before += batch.num_rows
+    return (row for number in wanted for row in found[number].to_pylist())
 
 
-def every_row(plan: TunePlan, format: str) -> list[Row]:
-    """The rows of an export, in a random order."""
-    files = sorted((Path(plan.data) / format / "data").glob("*.parquet"))
-    table = [row for file in files for row in pq.read_table(file).to_pylist()]
-    random.Random(plan.seed).shuffle(table)
-    return table
+def shuffled(plan: TunePlan, format: str) -> list[int]:
+    """The numbers of an export's rows, in a random order."""
+    numbers = list(range(sum(pq.read_metadata(file).num_rows for file in files(plan, format))))
+    random.Random(plan.seed).shuffle(numbers)
+    return numbers
+
+
+def files(plan: TunePlan, format: str) -> list[Path]:
+    """The files of an export; none if it has no rows."""
+    return sorted((Path(plan.data) / format / "data").glob("*.parquet"))
 
 
 TRAINERS: dict[str, Callable[..., Any]] = {
@@ -255,19 +274,14 @@ def use_one_gpu() -> None:
 
 def end_with_parent() -> None:
     """End this program as soon as its standard input does, which is a pipe from the program that started it."""
-
-    def wait() -> None:
-        # Without a buffer: the interpreter could not end while a thread held the buffer's lock.
-        while os.read(0, 1):
-            pass
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
+    while os.read(0, 1):  # without a buffer: the interpreter could not end while a thread held the buffer's lock
+        pass
+    os._exit(1)
 
 
 if __name__ == "__main__":
     if "--tied" in sys.argv:
-        end_with_parent()
+        threading.Thread(target=end_with_parent, daemon=True).start()
     use_one_gpu()
     plan = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=TunePlan)
     try:
