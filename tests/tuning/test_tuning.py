@@ -358,6 +358,61 @@ def test_pairs_are_trained_on_as_the_tokens_that_the_model_reads_and_samples(
     assert all(math.isfinite(loss) for _, loss in found.values())
 
 
+AFTERWARDS = """
+import json, sys
+from pathlib import Path
+import pyarrow as pa
+import pyarrow.parquet as pq
+from weavegen.training import tune
+from weavegen.training.plan import TunePlan
+
+model, data, usual = sys.argv[1], Path(sys.argv[2]), tune.options
+pair = {"chosen": "_find(): return 1", "rejected": "_self(): pass"}
+table = {
+    "sft": [{"prompt": "def action", "completion": pair["chosen"]}] * 8,
+    "dpo": [{"prompt": "def action"} | pair] * 16,
+    "kto": [{"prompt": "def action", "completion": end, "label": end == pair["chosen"]} for end in pair.values()] * 8,
+}
+for method, rows in table.items():
+    (data / method / "data").mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows), data / method / "data" / "one.parquet")
+trainers = {}
+
+def kept(method, make):
+    def made(*given):
+        trainers[method] = make(*given)
+        return trainers[method]
+    return made
+
+tune.options = lambda plan, method: usual(plan, method) | {"logging_steps": 1, "warmup_steps": 0}
+for method in table:
+    tune.TRAINERS[method] = kept(method, tune.TRAINERS[method])
+rates = dict.fromkeys(table, 1e-3)
+out = {"model": model, "data": str(data), "out": str(data / "out")}
+tune.tune(TunePlan(**out, methods=tuple(table), batch=4, window=512, rates=rates, multiple_of=8))
+rewards = ("rewards/chosen", "rewards/rejected")
+steps = {method: trainer.state.log_history[:3] for method, trainer in trainers.items() if method != "sft"}
+found = {method: [[step[name] for name in rewards if name in step] for step in own] for method, own in steps.items()}
+json.dump(found, sys.stdout)
+"""
+
+
+def test_each_method_begins_with_what_the_one_before_has_trained(tmp_path: Path, trl_environ: dict[str, str]) -> None:
+    """The reference of DPO and KTO is the model that they begin with, so that all rewards are 0 at first."""
+    environ = trl_environ | {"PYTHONPATH": str(ROOT)}
+    model = tmp_path / "model"
+    made = [PYTHON, ROOT / "scripts" / "tiny_model.py", "make", model]
+    subprocess.run(made, env=environ, capture_output=True, check=True)
+    command = [PYTHON, "-c", AFTERWARDS, model, tmp_path / "data"]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    for method in ("dpo", "kto"):
+        first, *others = found[method]
+        assert first == pytest.approx([0] * len(first), abs=1e-4), found
+        assert max(abs(reward) for rewards in others for reward in rewards) > 1e-3, found
+
+
 BALANCED = """
 import json, sys
 from collections import Counter

@@ -4,6 +4,7 @@ It is a separate program, so that `accelerate launch` can start it in an environ
 module prepares the prompts in the same way as the server did when it sampled.
 """
 
+import copy
 import importlib.util
 import json
 import os
@@ -21,7 +22,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 from datasets import Dataset
-from peft import LoraConfig
+from peft import LoraConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, DataCollatorForSeq2Seq
 from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, SFTConfig, SFTTrainer
 
@@ -209,7 +210,8 @@ def compared(method: str, plan: TunePlan, model: Any, words: Any, adapter: LoraC
     """A TRL trainer on token ids.
 
     TRL itself would tokenise a prompt and its completion as one text, in which tokens merge where the model began to
-    write, and would append an EOS token, which follows no completion.
+    write, and would append an EOS token, which follows no completion. For the reference it would load the weights from
+    the model's folder again, without what an earlier method has trained.
     """
     trainer, config, completions = COMPARED[method]
     columns = ("prompt", *completions, *["label"] * (method == "kto"))
@@ -218,10 +220,14 @@ def compared(method: str, plan: TunePlan, model: Any, words: Any, adapter: LoraC
         # For the KL term: the completion of the row before; of a batch's first row that of its last one, as in TRL.
         before = at - 1 if at % plan.batch else min(at + plan.batch, len(examples)) - 1
         example["KL_completion_ids"] = examples[before]["completion_ids"]
-    args = config(**options(plan, method), beta=plan.beta, max_length=plan.window)
+    fixed: Any = None
+    if adapter is None and not isinstance(model, PeftModel):  # of an adapter, the trainer keeps a copy
+        fixed = copy.deepcopy(model).eval()
+        vars(fixed).pop("forward", None)  # an earlier trainer's, which asks `model`
+    args = config(**options(plan, method), beta=plan.beta, max_length=plan.window, pad_to_multiple_of=plan.multiple_of)
     own = type(trainer.__name__, (trainer,), {"_prepare_dataset": lambda self, dataset, *more: dataset})
     data = Dataset.from_list(examples)
-    return own(model=model, args=args, train_dataset=data, processing_class=words, peft_config=adapter)
+    return own(model=model, ref_model=fixed, args=args, train_dataset=data, processing_class=words, peft_config=adapter)
 
 
 def tokens(words: Any, row: Row, window: int, *completions: str) -> Row:
