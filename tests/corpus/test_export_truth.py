@@ -19,11 +19,12 @@ from weavegen.exports import labelled
 from weavegen.exports.completions import find
 from weavegen.exports.read_prompts import ModelPrompt, PromptReader
 from weavegen.exports.releases.facts import units
-from weavegen.exports.student import NOT_LEARNED, Student
+from weavegen.exports.student import Student
 from weavegen.kernel.steps import Hit, Prompt
 from weavegen.kernel.template import Template
 from weavegen.store import campaigns
 from weavegen.trace.blocks import BlockType
+from weavegen.training.plan import IGNORED
 
 THINKS = Template(
     first_user="<u>", user_open="<u>", user_close="</u>", assistant_open="<a><think>", reply_open="<a>",
@@ -417,7 +418,7 @@ def test_a_student_continues_what_it_reads_before_it_writes_and_ends_what_was_en
     row = student.conversation(messages)
     decode = student._tokenizer.decode
     assert decode(row["input_ids"], skip_special_tokens=False) == "<u>a</u><a><think>b</a><u>c</u><a><think>d</a>"
-    learned = [label for label in row["labels"] if label != NOT_LEARNED]
+    learned = [label for label in row["labels"] if label != IGNORED]
     assert decode(learned, skip_special_tokens=False) == "bd</a>"
 
 

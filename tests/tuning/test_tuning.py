@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
+from simulation.process import Process
 from tests.support import ROOT
 from tests.support.installation import Installation, installed
 from tests.support.trl import PYTHON
+from weavegen.chat_template import renderer
 from weavegen.cli import tune
 from weavegen.evaluator.rubrics import WILL_RUN
+from weavegen.kernel.template import derive
 from weavegen_nano import WEIGHTS
 
 pytestmark = pytest.mark.timeout(600)  # the time of the first test includes its fixtures
@@ -162,7 +166,7 @@ def test_the_training_data_is_the_selected_one(nano: Installation, evaluated: An
 def test_bad_input_gives_one_line_and_leaves_nothing(
     nano: Installation, evaluated: Any, tmp_path: Path, options: Any, says: str
 ) -> None:
-    done = nano.cli("tune", "no-model", "--out", tmp_path / "out", "--where", "job_id > 0", *options)
+    done = nano.cli("tune", WEIGHTS, "--out", tmp_path / "out", "--where", "job_id > 0", *options)
     assert done.returncode == 2, done.stderr
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
@@ -223,6 +227,27 @@ def test_without_a_launcher_one_gpu_is_used() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == ["0", "2", "", "2,3", None]
+
+
+def test_a_model_learns_from_conversations_over_a_chat_api(tmp_path: Path, trl_environ: dict[str, str]) -> None:
+    """It reads them in its own chat template. There are no rows of `verifier`: nobody was asked about a message."""
+    server = Process(tmp_path, "chat", "--port", "0", "--chat")
+    try:
+        with installed(**(trl_environ | {"OPENAI_BASE_URL": server.url, "PYTHONPATH": str(ROOT)})) as one:
+            one.json("run", "--agent", "react", "--task", "Write a list.", "-n", "3", "--seed", "5")
+            told = tuned(one, tmp_path / "out")
+            pairs = one.cli("tune", WEIGHTS, "--out", tmp_path / "pairs", "--method", "dpo")
+    finally:
+        server.kill()
+    assert told["rows"]["sft"] >= 3
+    assert told["rows"]["verifier"] == 0
+    [file] = (tmp_path / "out" / "data" / "sft").rglob("*.parquet")
+    template = derive(renderer(WEIGHTS))
+    for row in pq.read_table(file).to_pylist():
+        assert row["prompt"].startswith(template.first_system)
+        assert row["completion"].endswith(template.end)
+        assert row["exact_prompt"]
+    assert (pairs.returncode, "nothing to export" in pairs.stderr) == (2, True)
 
 
 CHATML = """

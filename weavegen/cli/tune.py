@@ -125,15 +125,25 @@ def tune(
 
 
 def collect(plan: TunePlan, where: list[str]) -> dict[str, int]:
-    """Write the exports that the methods read. Returns the rows of each. Raises UsageError where one is empty.
+    """Write the exports that the methods read. Returns the rows of each. Raises UsageError if a method has none.
+
+    Prompts that another model read are written as the trained model would read them, in the template of its folder.
 
     Unless a condition names job_id, the traces of evaluations are left out: on their tasks models are compared.
     """
     from weavegen import exports
     from weavegen.exports import write
     from weavegen.exports.format import Options
+    from weavegen.exports.student import Student, for_student
 
     counts: dict[str, int] = {}
+    empty: dict[str, UsageError] = {}
+    own, writers = {plan.model, Path(plan.model).resolve().name}, set[str]()
+    student: Student | UsageError
+    try:
+        student = Student(Path(plan.model))
+    except UsageError as error:
+        student = error
     with reading() as conn:
         measured = sql.run(conn, "evaluator/held_out_jobs").scalars()
     if measured and not any("job_id" in condition for condition in where):
@@ -144,15 +154,28 @@ def collect(plan: TunePlan, where: list[str]) -> dict[str, int]:
     for name in dict.fromkeys(name for method in plan.methods for name in EXPORTS[method]):
         others = tuple(f"{other}:" for other in formats - {name})
         conditions = [one.removeprefix(f"{name}:") for one in where if not one.startswith(others)]
+        format = exports.find(name)
+        has_prompts = "student" in format.takes
         wanted = write.Export(
-            format=exports.find(name),
+            format=for_student(format, student, own) if has_prompts and isinstance(student, Student) else format,
             out=Path(plan.data) / name,
             where=" and ".join(f"({condition})" for condition in conditions) or None,
             simulation=is_simulated(),
             options=Options(min_margin=plan.min_margin if name == "dpo" else None),
         )
-        with reading() as conn:
-            counts[name] = sum(write.export(conn, wanted).rows.values())
+        try:
+            with reading() as conn:
+                written = write.export(conn, wanted)
+            counts[name] = sum(written.rows.values())
+            writers |= written.origin.models if has_prompts else set()
+        except write.NothingToExport as error:
+            counts[name], empty[name] = 0, error
+    for method in plan.methods:
+        if not any(counts[name] for name in EXPORTS[method]):
+            raise empty[EXPORTS[method][0]]
+    if isinstance(student, UsageError) and writers - own:
+        read = ", ".join(sorted(writers - own))
+        typer.echo(f"the prompts are in the chat template of {read}, which read them: {student}", err=True)
     return counts
 
 

@@ -4,22 +4,21 @@ The tokenizer and the template are those of the model's folder, as `transformers
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from weavegen import chat_template
+from weavegen import chat_template, sql
 from weavegen.errors import UsageError
 from weavegen.exports.format import Format, Key, Row, RowFormat, RowMaker, Source, column
 from weavegen.kernel import context
 from weavegen.kernel.template import PLAIN, derive
 from weavegen.trace.blocks import BlockType
+from weavegen.training.plan import IGNORED
 
-NOT_LEARNED = -100
-"""Label of a token that has no loss, as PyTorch's cross entropy ignores it."""
 TOKENIZED = frozenset({"sft", "messages"})
 """Formats that get token columns. The others get prompts in the student's template."""
 COLUMNS = [
@@ -37,14 +36,11 @@ class Student:
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
             self._tokenizer.no_truncation()  # which the file may ask for
             self._tokenizer.no_padding()
+            has_template = any((folder / name).is_file() for name in (chat_template.FILE, chat_template.CONFIG))
+            self.template = derive(chat_template.renderer(folder)) if has_template else PLAIN
         except Exception as error:  # noqa: BLE001 - tokenizers raises no other class
             reason = " ".join(str(error).split())[:200]
-            raise UsageError(f"--student {folder}: {reason}: give a model's folder with tokenizer.json") from None
-        has_template = any((folder / name).is_file() for name in (chat_template.FILE, chat_template.CONFIG))
-        try:
-            self.template = derive(chat_template.renderer(folder)) if has_template else PLAIN
-        except UsageError as error:
-            raise UsageError(f"--student {folder}: {error}") from None
+            raise UsageError(f"{folder}: {reason}: give a model's folder with tokenizer.json") from None
 
     def tokens(self, pieces: Iterable[tuple[str, bool]]) -> Row:
         """`input_ids` and `labels` of consecutive texts; True: the student learns to write it.
@@ -56,7 +52,7 @@ class Student:
         for number, (text, learned) in enumerate(pieces):
             new = self._tokenizer.encode(text, add_special_tokens=number == 0 and self.template.bos).ids
             ids += new
-            labels += new if learned else [NOT_LEARNED] * len(new)
+            labels += new if learned else [IGNORED] * len(new)
         return {"input_ids": ids, "labels": labels}
 
     def conversation(self, messages: Sequence[Any]) -> Row:
@@ -76,15 +72,19 @@ class Student:
         return self.tokens(piece for piece in pieces if piece[0])
 
 
-def for_student(format: Format, student: Student) -> Format:
-    """The format as a student needs it. Raises UsageError if it does not apply."""
+def for_student(format: Format, student: Student, own: Collection[str] | None = None) -> Format:
+    """The format as a student needs it. Raises UsageError if it does not apply.
+
+    `own`: the student's names, for a trainer, which makes the tokens itself. Its own traces stay as they are.
+    """
     if "student" not in format.takes or not isinstance(format, RowFormat):
         raise UsageError(f"--student does not apply to the format {format.name}: leave it out")
     rows: RowMaker = format.rows
-    tokenized = format.name in TOKENIZED
+    tokenized = own is None and format.name in TOKENIZED
 
     def made(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
-        source.template = student.template
+        wrote = own is not None and sql.run(source.conn, "exports/writer", trace=trace).scalar_one_or_none() in own
+        source.template = None if wrote else student.template
         for row in rows(source, trace, keys):
             if tokenized and "completion" in row:
                 row |= student.tokens([(row["prompt"], False), (row["completion"], True)])

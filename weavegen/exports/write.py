@@ -50,6 +50,15 @@ class Export:
     """Called before the folder gets its name, to add further files such as a manifest."""
 
 
+class NothingToExport(UsageError):
+    """No row matches, or all of them are left out."""
+
+    def __init__(self, format: Format, left_out: dict[str, int]) -> None:
+        reasons = "; ".join(f"{count}: {reason}" for reason, count in sorted(left_out.items()))
+        nothing = f"no row of the view {format.view} matches: nothing to export"
+        super().__init__(f"all {sum(left_out.values())} rows were left out: {reasons}" if reasons else nothing)
+
+
 class Selection:
     """Keys in order, kept on the disk: any number of them in constant memory."""
 
@@ -100,13 +109,11 @@ def export(
     with new_folder(order.out) as folder, reading(conn) as own, contextlib.ExitStack() as stack:
         selection = keys or stack.enter_context(contextlib.closing(selected(own, order, folder)))
         if not selection.count:
-            if selection.left_out:
-                raise all_left_out(selection.left_out)
-            raise UsageError(f"no row of the view {order.format.view} matches: nothing to export")
+            raise NothingToExport(order.format, selection.left_out)
         order = replace(order, format=stack.enter_context(tallied(order.format)))
         written = write_splits(own, order, selection, folder, progress or (lambda done, count: None))
         if not sum(written.rows.values()):
-            raise all_left_out(written.left_out)
+            raise NothingToExport(order.format, written.left_out)
         (folder / CARD).write_text(card(order.format, order.where, order.limit, dict(vars(order.options)), written))
         if order.extra is not None:
             order.extra(folder, written)
@@ -198,12 +205,6 @@ def split_of(conn: Connection, trace_id: int, splits: dict[str, float]) -> str:
         if point < 0:
             return name
     return names[-1]
-
-
-def all_left_out(left_out: dict[str, int]) -> UsageError:
-    """The error of an export that has nothing to write."""
-    reasons = "; ".join(f"{count}: {reason}" for reason, count in sorted(left_out.items()))
-    return UsageError(f"all {sum(left_out.values())} rows were left out: {reasons}")
 
 
 def write_splits(conn: Connection, order: Export, selection: Selection, folder: Path, progress: Progress) -> Written:
