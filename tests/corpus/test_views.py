@@ -66,7 +66,7 @@ RETRIEVED = (
     " select r.id, 1, b.id, 1, true from retrievals r join blocks b on b.trace_id = r.trace_id and b.index = 0",
     "update ticks set reward = 0.4 where trace_id = 1 and number in (1, 2)",
     "update blocks set type = 'action', ran = true where trace_id = 1 and tick in (1, 2)",
-    "update evaluations set tick = 2, error = 'Odd: it raised' where trace_id = 1",
+    "update evaluations set error = 'Odd: it raised' where trace_id = 1 and tick = 2",
 )
 """A block was retrieved in two ticks whose actions ran, and the evaluations of the second one raised."""
 
@@ -193,6 +193,78 @@ def test_what_a_tick_led_to_is_not_counted_for_a_run_that_was_started_over(writt
         list(refresh_views(conn))
     assert rows(written, outcomes) == [known[0], {"tick": 2, "reward": True, "ran": True}]
     assert scalar(written, raised) == 0
+
+
+def test_an_action_that_waited_ran_unless_the_block_with_the_answer_failed(written: Database) -> None:
+    """It has no result of its own. Whether it failed is known once its tick is over."""
+    shown = ("tick_stats where trace_id = 1 and tick = 2", "retrieval_outcomes where tick = 2")
+    with written.begin() as conn:
+        for statement in (*RETRIEVED, "update blocks set type = 'debug', ran = null where trace_id = 1 and tick = 2"):
+            conn.execute(Statement(statement))
+    for waited, over, ran in (
+        ("ran = null, preference = null", "now()", True),
+        ("ran = null, preference = -0.5", "now()", False),
+        ("ran = null, preference = null", "null", None),
+        ("ran = true", "null", True),
+    ):
+        with written.begin() as conn:
+            first = "select min(id) from blocks where trace_id = 1 and tick = 2"
+            executed = "select min(id) from steps where trace_id = 1 and tick = 2"
+            conn.execute(
+                Statement(
+                    f"update blocks set type = 'action', executed_by = ({executed}), {waited} where id = ({first})"
+                )
+            )
+            conn.execute(Statement(f"update ticks set finished_at = {over} where trace_id = 1 and number = 2"))
+        with written.connect() as conn:
+            list(refresh_views(conn, ["tick_stats", "retrieval_outcomes"]))
+        for view in shown:
+            assert rows(written, f"select action_ran from {view}") == [{"action_ran": ran}], (waited, view)
+
+
+def test_a_task_without_evaluations_has_no_success(written: Database) -> None:
+    success = "select trace_id, success from trace_stats where job_id = 1 order by 1"
+    task = "select array_agg(distinct scope) from evaluations"
+    assert "task" in scalar(written, task)
+    assert {row["success"] for row in rows(written, success)} == {False}  # they spent their ticks
+    with written.begin() as conn:
+        conn.execute(Statement("delete from evaluations where scope = 'task' and trace_id <> 4"))
+    with written.connect() as conn:
+        list(refresh_views(conn))
+    assert {row["success"] for row in rows(written, success)} == {False}  # of one of the job's traces is enough
+    with written.begin() as conn:
+        conn.execute(Statement("delete from evaluations where scope = 'task'"))
+    with written.connect() as conn:
+        list(refresh_views(conn))
+    assert {row["success"] for row in rows(written, success)} == {None}
+
+
+def test_a_trace_that_was_tried_again_counts_in_the_costs_alone(written: Database) -> None:
+    def outcomes() -> Any:
+        with written.connect() as conn:
+            return sql.run(conn, "viewer/outcomes", job=1).one()
+
+    before = outcomes()
+    assert (before.results, before.others) == ([{"result": None, "traces": 4}], None)
+    with written.begin() as conn:
+        conn.execute(Statement("update traces set retry_of = 1 where id = 2"))
+    after = outcomes()
+    assert after.results == [{"result": None, "traces": 3}]
+    assert (before.success, after.success) == (0, 0)
+    assert after.success_high > before.success_high  # of three traces, not of four
+    assert after.tokens_per_kept_megabyte == before.tokens_per_kept_megabyte
+
+
+def test_the_most_frequent_results_are_listed(written: Database) -> None:
+    """Results may be free text. An empty one is none."""
+    with written.begin() as conn:
+        more = "insert into traces (job_id, number, bootstrap_id, params, seed, status, returned) "
+        more += "select job_id, 100 + n, bootstrap_id, params, 1, 'ended', "
+        more += "jsonb_build_object('result', case when n < 3 then '' when n < 6 then 'won' else 'text ' || n end) "
+        conn.execute(Statement(f"{more} from traces, generate_series(1, 20) n where id = 1"))
+        found = sql.run(conn, "viewer/outcomes", job=1).one()
+    assert [tuple(one.values()) for one in found.results][:2] == [(None, 6), ("won", 3)]
+    assert (len(found.results), found.others) == (10, 7)
 
 
 def test_blocks_copied_into_forks_count_once(written: Database) -> None:

@@ -220,6 +220,40 @@ def test_traces_that_never_started_are_not_compared(corpus: Database) -> None:
     assert after == before
 
 
+def measured(conn: Connection, job: int) -> dict[str, tuple[float, int]]:
+    """Value and number of traces of each measure of a job."""
+    rows = sql.run(conn, "viewer/compare/measures", a=job, b=job).mappings()
+    return {row["measure"]: (row["value"], row["n"]) for row in rows if row["bootstrap"] is None}
+
+
+def test_success_and_results_are_those_of_the_last_try(corpus: Database) -> None:
+    job = new_job(corpus, [True, False], [0.1, 0.3], {})
+    with corpus.begin() as conn:
+        before = measured(conn, job)
+        retry = "update traces set retry_of = (select id from traces where job_id = :job and status = 'failed') "
+        conn.execute(Statement(f"{retry} where job_id = :job and number = 2"), {"job": job})
+        after = measured(conn, job)
+        conn.rollback()
+    for measure in ("success", "won", "lost"):
+        assert (before[measure][1], after.pop(measure), before.pop(measure)[1]) == (3, (0.5, 2), 3)
+    assert after == before
+
+
+def test_rare_results_are_compared_together(corpus: Database) -> None:
+    job = new_job(corpus, [True, False], [0.1, 0.3], {})
+    with corpus.begin() as conn:
+        more = "insert into traces (job_id, number, bootstrap_id, params, seed, status, started_at, returned) "
+        more += "select job_id, 100 + n, bootstrap_id, params, seed, 'ended', now(), "
+        more += "jsonb_build_object('result', case when n <= 20 then 'result ' || n % 10 else 'text ' || n end) "
+        more += "from traces, generate_series(1, 50) n where job_id = :job and number = 1"
+        conn.execute(Statement(more), {"job": job})
+        found = measured(conn, job)
+        conn.rollback()
+    results = {name: value for name, (value, _) in found.items() if name == "others" or name.startswith("result ")}
+    assert results == {"others": 32 / 53} | {f"result {n}": 2 / 53 for n in range(10)}
+    assert not any(name.startswith("text") for name in found)
+
+
 def test_scores_are_those_of_a_limited_number_of_candidates(address: str, corpus: Database) -> None:
     trace, _ = rejected(corpus)
     with corpus.connect() as conn:

@@ -1,11 +1,13 @@
 -- Measures of two jobs, over their traces that started and are over, for each job in all and for each of its bootstraps.
 -- `value` is sum(part) / sum(whole). [low, high] is its 95% interval: for a share of traces by Wilson (1927); else by the
 -- variance of a ratio of sums (Cochran, Sampling Techniques, 1977, 6.4), with the traces as the independent units: null
--- for a single trace. Traces that were cancelled before they started say nothing about the model, and do not count.
+-- for a single trace. Traces that were cancelled before they started say nothing about the model, and do not count. Traces
+-- that were tried again count, but for success and results, which are those of their retries.
 with finished as (
   select t.*, f.name as bootstrap, k.*,
     {store/trace_result} as result,
-    {store/known_success} as success
+    {store/known_success} as success,
+    {store/last_try} as last_try
   from traces t join bootstraps f on f.id = t.bootstrap_id
   cross join lateral (
     select avg(tick_reward) filter (where tick > 0) as reward, sum(errors) as errors, sum(backtracks) as backtracks,
@@ -14,14 +16,20 @@ with finished as (
     from tick_stats s where s.trace_id = t.id
   ) k
   where t.job_id in (:a, :b) and t.status in ('ended', 'failed', 'cancelled') and t.started_at is not null
+), frequent as (
+  select result from finished where result is not null and last_try
+  group by result order by count(*) desc, result limit 10
+), named as (
+  select o.job_id, o.bootstrap, case when o.result is not null then coalesce(f.result, 'others') end as result
+  from finished o left join frequent f on f.result = o.result where o.last_try
 ), results as (
-  select distinct result from finished where result is not null
+  select distinct result from named where result is not null
 ), measured as (
   select o.job_id, o.bootstrap, m.*
   from finished o cross join lateral (values
-    (1, 'success', 'share', o.success::int::float, case when o.success is not null then 1.0 end),
+    (1, 'success', 'share', o.success::int::float, case when o.success is not null and o.last_try then 1.0 end),
     (3, 'ended', 'share', (o.status = 'ended')::int, 1),
-    (4, 'reward of a trace, 0 to 0.5', 'number', o.reward, case when o.reward is not null then 1 end),
+    (4, 'reward of a trace', 'number', o.reward, case when o.reward is not null then 1 end),
     (5, 'ticks with an action that ran', 'percent', o.acted, o.tried),
     (6, 'errors in 100 blocks', 'number', 100 * o.errors::float, o.own_blocks::float),
     (7, 'backtracks in 100 blocks', 'number', 100 * o.backtracks::float, o.own_blocks::float),
@@ -37,7 +45,7 @@ with finished as (
   ) m (position, measure, kind, part, whole)
   union all
   select o.job_id, o.bootstrap, 2, r.result, 'share', (o.result is not distinct from r.result)::int, 1
-  from finished o cross join results r
+  from named o cross join results r
 ), summed as (
   select m.*, sum(part) over w / nullif(sum(whole) over w, 0) as value, sum(whole) over w as wholes,
     count(*) over w as n
