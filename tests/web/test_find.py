@@ -168,6 +168,25 @@ def test_a_job_begins_with_its_outcomes(page: Page, corpus: Database, job: tuple
     expect(outcomes).to_contain_text(f"Mean reward{wanted['reward']:.3f}")
 
 
+def test_rewards_of_a_harbor_task_are_no_shares_of_a_half(
+    address: str, corpus: Database, job: tuple[int, list[int]]
+) -> None:
+    number, (trace, *_) = job
+    places = (f"/jobs/{number}", f"/traces/{trace}", f"/traces/{trace}/ticks")
+    for shares in (True, False):
+        for place in places:
+            shown = re.search(r"(of|to) 0\.5", ask(address, "GET", place, {})[2])
+            assert (shown is not None) is shares, place
+        task = (
+            "with task as (insert into harbor_tasks (sha256, name, task, metadata, files) values "
+            "('no shares', '', '{}', '{}', '') returning id) update traces set harbor_task_id = task.id from task"
+        )
+        if shares:
+            change(corpus, f"{task} where job_id = :job", job=number)
+            change(corpus, "update ticks set reward = -1 where trace_id = :trace", trace=trace)
+    assert 'width="-' not in ask(address, "GET", places[2], {})[2]
+
+
 # ------------------------------------------------------------------------------------------------ within a trace
 
 

@@ -29,7 +29,7 @@ def rewards(conn: Connection, job_id: int | None) -> Figure | None:
     """Mean reward by tick, with a curve for each bootstrap file of a job. None if no tick has ended."""
     rows = traces.rows(conn, "rewards_by_tick", job=job_id)
     points = [(f"job {row['job_id']}, {row['bootstrap']}", row["tick"], row["reward"]) for row in rows]
-    return _figure(("Mean reward by tick", "tick", "reward, 0 to 0.5"), rows, points, whole_x=True)
+    return _figure(("Mean reward by tick", "tick", "reward"), rows, points, whole_x=True)
 
 
 def _figure(

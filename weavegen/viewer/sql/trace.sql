@@ -2,6 +2,7 @@ select t.id, t.job_id, j.name as job, j.agent, j.model, t.number, b.name as boot
   t.seed, t.status, t.ended_because, t.failure_kind, t.failure, t.returned, t.params, t.ticks,
   t.blocks, t.bytes, t.restarts, t.sampled_tokens, t.candidates, t.written, t.server, t.started_at,
   t.finished_at, t.fork_of, t.fork_at, t.retry_of, s.trace_id as asked_by,
+  t.harbor_task_id is not null as harbor,
   concat_ws(':', t.restarts, t.blocks, t.ticks, t.status) as key,
   extract(epoch from coalesce(t.finished_at, now()) - t.started_at)::float as seconds,
   (select avg(k.reward) from ticks k where k.trace_id = t.id and k.number > 0
