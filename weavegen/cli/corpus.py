@@ -33,8 +33,6 @@ from weavegen.trace.render import parse_trace
 MAX_TABLE_ROWS = 1_000
 """Default limit on the rows of a query, or the traces of a job, in a table."""
 BLOCKS_PER_READ = 100
-JSON_TYPES = (str, int, float, bool, list, dict, type(None))
-"""Types of values that both PostgreSQL's driver and JSON have."""
 
 
 @command()
@@ -145,7 +143,7 @@ def json_value(value: Any) -> Any:
         return list(map(json_value, value))
     if isinstance(value, Decimal):
         return msgspec.Raw(str(value).encode()) if value.is_finite() else None
-    return value if isinstance(value, JSON_TYPES) else str(value)
+    return value if value is None or isinstance(value, str | int | float | dict) else str(value)
 
 
 def print_csv(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> None:

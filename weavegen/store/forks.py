@@ -194,8 +194,7 @@ def copy_prefix(conn: Connection, trace_id: int, cut: Cut, settings: trace_rows.
         "callers": list(cut.callers),
         "before": 2**63 - 1 if cut.before is None else cut.before,
         "revision": settings.revision,
-        # The remaining time of the fork must not change: pauses between the cut and its start do not count.
-        "paused": settings.paused_seconds - cut.paused_seconds,
+        "paused": settings.paused_seconds - cut.paused_seconds,  # a fork has the time that was left at the cut
         "clock": cut.clock,
         "moment": cut.clock + parent.lag,
     }
