@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.harbor.registry import LOGIN, log_in, serving
 from tests.harbor.world import BASE, FILES, TOML, World, write_task
 from tests.support.waiting import until
 from weavegen import folders
@@ -86,6 +87,46 @@ def test_what_a_killed_build_leaves_is_removed(world: World, tmp_path: Path) -> 
     assert not images.stored(place / "storage", "containers")
     assert not any((place / "tmp").iterdir())
     assert image_of(world.config, task, files).name == "endless"
+
+
+def test_a_build_does_not_see_the_login_of_the_registry(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_AUTH_FILE", str(log_in("registry.example", tmp_path / "logins")))
+    search = f"! grep -rsq {LOGIN} /mnt /tmp /run /root /home && [ -z $REGISTRY_AUTH_FILE ]"
+    dockerfile = FILES["environment/Dockerfile"] + f"RUN {search}\n"
+    assert image_of(world.config, *prepared(world, tmp_path / "curious", dockerfile)).size > 0
+    monkeypatch.setenv("REGISTRY_AUTH_FILE", "/nowhere")
+    with pytest.raises(UsageError, match="/nowhere can't be read: correct or unset REGISTRY_AUTH_FILE"):
+        images.require_builder()
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_registry_that_is_overloaded_is_no_failure_of_a_task(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    with serving(world.config, status) as address:
+        monkeypatch.setenv("REGISTRY_AUTH_FILE", str(log_in(address, tmp_path / "logins")))
+        with pytest.raises(Unserved, match=address):
+            image_of(world.config, *prepared(world, tmp_path / f"waits-{status}", f"FROM {address}/small:1\n"))
+
+
+@pytest.mark.parametrize(
+    ("line", "passes"),
+    [
+        ("Error: toomanyrequests: You have reached your pull rate limit. You may increase the limit", True),
+        ('Error: pinging container registry docker.io: Get "https://x/v2/": net/http: TLS handshake timeout', True),
+        ("Error: reading blob sha256:1: received unexpected HTTP status: 502 Bad Gateway", True),
+        ("Error: invalid status code from registry 503 (Service Unavailable)", True),
+        ("Error: dial tcp: lookup quay.io: Temporary failure in name resolution", True),
+        ("Error: read tcp 10.0.0.1:4->1.1.1.1:443: read: connection reset by peer", True),
+        ("Error: dial tcp: lookup quay.example on 10.0.0.1:53: no such host", False),
+        ('Error: building at STEP "RUN curl x || echo timeout": while running runtime: exit status 1', False),
+        ("Error: reading manifest 1 in x: manifest unknown; Error: it took longer than 5 seconds", False),
+    ],
+)
+def test_failures_that_pass(line: str, passes: bool) -> None:
+    assert bool(images.PASSING.search(images.reason(f"STEP 1/2: FROM x\nerror: connection reset\n{line}\n"))) == passes
 
 
 def test_a_build_is_as_docker_does_it(world: World, tmp_path: Path) -> None:

@@ -25,10 +25,7 @@ from weavegen.kernel.harbor import HarborStep, HarborTask, Phase
 from weavegen.kernel.steps import Evaluated
 from weavegen.sandbox import command, image_root, images, programs, userns
 from weavegen.sandbox.bubblewrap import IMAGE_PATH
-from weavegen.sandbox.command import Ran
 from weavegen.sandbox.grading import Cause, not_evaluated
-from weavegen.sandbox.image_root import Root
-from weavegen.sandbox.images import Image, InUse
 from weavegen.sandbox.providers import Limits
 from weavegen.variables import resolved_values
 
@@ -74,14 +71,13 @@ class Invalid(Exception):
 
 
 def limits_of(task: HarborTask) -> Limits:
-    megabyte = 2**20
-    memory, disk = task.memory_mb * megabyte, task.storage_mb * megabyte
+    memory, disk = task.memory_mb << 20, task.storage_mb << 20
     return replace(LIMITS, memory=memory, disk=disk, file_size=disk, cores=task.cpus)
 
 
-def root_of(config: Config, task: HarborTask, image: Image, phase: Phase, changes: Path) -> Root:
+def root_of(config: Config, task: HarborTask, image: images.Image, phase: Phase, changes: Path) -> image_root.Root:
     """The image as the root of a box in which a phase of the task runs."""
-    return Root(
+    return image_root.Root(
         store=images.layer_folder(config),
         layers=f"{userns.STAGE}/logs:{image.layers}",
         folders={"logs": log_folders(config)},
@@ -103,7 +99,7 @@ def task_files(config: Config, digest: str, load: Callable[[], bytes]) -> Path:
     return folders.once(place, lambda draft: unpack(load(), draft))
 
 
-def image_of(config: Config, task: HarborTask, files: Path, in_use: InUse | None = None) -> Image:
+def image_of(config: Config, task: HarborTask, files: Path, in_use: images.InUse | None = None) -> images.Image:
     """The task's image on this host, which is made if it is missing. `in_use`, and what it raises: see images.image."""
     recipe = files / "environment"
     text = f"FROM {task.image}" if task.image else (recipe / "Dockerfile").read_text(errors="replace")
@@ -119,7 +115,7 @@ class Verifier:
     trace_id: int
     task: HarborTask
     step: HarborStep
-    image: Image
+    image: images.Image
     files: Path
     network: str
 
@@ -197,7 +193,7 @@ class Verifier:
             return replace(verdict, cause="infrastructure", why=why)
         return replace(verdict, cause="task")
 
-    def solve(self, changes: Path) -> Ran:
+    def solve(self, changes: Path) -> command.Ran:
         """Run the task's own solution in a box of the agent's. Its changes stay in `changes`."""
         phase = self.step.solution
         root = root_of(self.config, self.task, self.image, phase, changes)
@@ -209,7 +205,7 @@ class Verifier:
         give_to_namespace(changes / "upper", target)
         return self.run(root, phase, "/solution/solve.sh", "solution")
 
-    def run(self, root: Root, phase: Phase, script: str, name: str) -> Ran:
+    def run(self, root: image_root.Root, phase: Phase, script: str, name: str) -> command.Ran:
         """Run a script of the task in a box of its own."""
         return command.run(
             self.config,

@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -26,7 +25,6 @@ from weavegen.config import Config
 from weavegen.errors import ImageFailure, Unserved, UsageError
 from weavegen.sandbox import userns
 from weavegen.sandbox.bubblewrap import IMAGE_PATH
-from weavegen.sandbox.children import spawn
 
 WAIT_SECONDS = 7200.0  # longest wait for another process that makes the same image
 RETRY_SECONDS = 15.0  # while all builders are busy, a step that needs an image is tried again after this time
@@ -34,9 +32,13 @@ MAX_BUILDS = 8
 """Maximum builds at a time. They mostly wait for the network and the disk, and each occupies a worker thread."""
 MIN_FREE_BYTES = 5 * 2**30  # with less free disk space, no worker makes an image
 NO_SPACE = "no space left on device"  # what programs print if the disk is full (ENOSPC)
+PASSING = re.compile(
+    r"(?i)(too ?many ?requests|(status|code|registry):? (429|50[0234])|timeout|connection reset|unexpected EOF"
+    r"|temporary failure in name resolution)(?!.*exit status)[^;]*\Z"  # at the end: an instruction's are before it
+)
+"""Why a build fails if a registry, or the network to it, is out of order for a while."""
 InUse = Callable[[], set[str]]
 """Returns the names of the images that open traces need."""
-LOG_CHARS = 4_000  # characters kept from the end of a build's output
 PODMAN = {"bud": ["build"], "rm": ["rm", "--force"]}
 """Commands of buildah that have another name in podman, or that need --force there for the containers of builds."""
 NAME = re.compile(r"[a-z0-9][a-z0-9._/:@-]{0,254}\Z")
@@ -66,18 +68,15 @@ class Image:
 
 def store(config: Config) -> Path:
     """The folder of the store, which belongs to root of the user namespaces."""
-    place = folders.private(config.home) / "images"
-    if not (place / "store").is_dir():
-        place.mkdir(mode=0o711, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(dir=place))
+
+    def make(draft: Path) -> None:
         for folder in (draft, *(draft / name for name in ("storage", "run", "home", "tmp"))):
-            folder.mkdir(mode=0o700, exist_ok=True)
+            folder.mkdir(mode=0o700)
             os.chown(folder, userns.owner(0), userns.owner(0))
-        try:
-            draft.rename(place / "store")
-        except OSError:  # another process was faster
-            shutil.rmtree(draft)
-    return place / "store"
+
+    place = folders.private(config.home) / "images"
+    place.mkdir(mode=0o711, exist_ok=True)
+    return folders.once(place / "store", make)
 
 
 def layer_folder(config: Config) -> Path:
@@ -88,15 +87,15 @@ def require_builder() -> str:
     """The program that makes images. Raises UsageError, with advice."""
     if reason := userns.unavailable():
         raise UsageError(f"images can't be used here: {reason}")
+    if (logins := os.environ.get("REGISTRY_AUTH_FILE")) and not os.access(logins, os.R_OK):
+        raise UsageError(f"{logins} can't be read: correct or unset REGISTRY_AUTH_FILE")
     for program in ("buildah", "podman"):
         if shutil.which(program):
             return program
     raise UsageError("images can't be made here: install buildah (or podman), which needs no daemon")
 
 
-def run_builder(
-    config: Config, arguments: Sequence[str], seconds: float, source: Path | None = None, log_file: Path | None = None
-) -> str:
+def run_builder(config: Config, arguments: Sequence[str], seconds: float, source: Path | None = None) -> str:
     """Run the builder in its user namespace. Returns what it prints. Raises UsageError with its last error.
 
     `source`: a folder or file, which it finds as STAGE/source.
@@ -121,24 +120,23 @@ def run_builder(
     registries.mkdir(parents=True, exist_ok=True)
     (registries / "docker.conf").write_text('unqualified-search-registries = ["docker.io"]\n')  # as in Dockerfiles
     given = {"store": own} | ({} if source is None else {"source": source})
+    alone = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]  # a build's daemons end with it
     with tempfile.TemporaryDirectory() as scratch:
-        output = Path(scratch, "output")
-        alone = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]  # a build's daemons end with it
-        process = spawn(userns.command([*alone, *command, *arguments], given), output, env=environ)
+        if logins := os.environ.get("REGISTRY_AUTH_FILE"):  # the builder's user is not its owner
+            given["logins"] = Path(shutil.copyfile(logins, f"{scratch}/logins"))
+            given["logins"].chmod(0o600)
+            os.chown(given["logins"], userns.owner(0), userns.owner(0))
+            environ["REGISTRY_AUTH_FILE"] = userns.STAGE + "/logins"
+        argv = userns.command([*alone, *command, *arguments], given)
         try:
-            process.wait(seconds)
+            done = subprocess.run(
+                argv, stdin=subprocess.DEVNULL, capture_output=True, process_group=0, timeout=seconds, env=environ
+            )
         except subprocess.TimeoutExpired:
             raise UsageError(f"it took longer than {seconds:.0f} seconds") from None
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            printed = output.read_bytes().decode(errors="replace")
-            if log_file is not None:
-                log_file.write_text(printed[-LOG_CHARS:])
-    if process.returncode != 0:
-        raise UsageError(reason(printed))
-    return printed
+    if done.returncode != 0:
+        raise UsageError(reason((done.stdout + done.stderr).decode(errors="replace")))
+    return done.stdout.decode(errors="replace")
 
 
 def reason(printed: str) -> str:
@@ -152,17 +150,11 @@ def reason(printed: str) -> str:
 
 
 def image(
-    config: Config,
-    digest: str,
-    name: str,
-    recipe: Path,
-    seconds: float,
-    existing: str | None = None,
-    in_use: InUse | None = None,
+    config: Config, digest: str, name: str, recipe: Path, seconds: float, base: str | None, in_use: InUse | None
 ) -> Image:
     """The image with this digest, which is made if it is missing.
 
-    `recipe`: the folder with its Dockerfile. `existing`: the name of an image instead. `in_use`: given by workers,
+    `recipe`: the folder with its Dockerfile. `base`: the name of an image instead. `in_use`: given by workers,
     for which this raises Unserved instead of waiting for other builds, and removes images that are not in use if the
     disk is nearly full. Raises ImageFailure with the reason if the image can't be made.
     """
@@ -172,11 +164,11 @@ def image(
     def make(draft: Path) -> None:
         draft.mkdir()
         context = recipe
-        if existing is not None:
+        if base is not None:
             (context := draft / "recipe").mkdir()
-            (context / "Dockerfile").write_text(f"FROM {existing}\n")
+            (context / "Dockerfile").write_text(f"FROM {base}\n")
         with build_slot(config, patience):
-            built = build(config, context, digest, name, seconds, draft / "log")
+            built = build(config, context, digest, name, seconds)
         (draft / "image.json").write_text(json.dumps(asdict(built)))
 
     try:
@@ -186,10 +178,11 @@ def image(
     except folders.Locked:
         raise Unserved(f"on {config.host}: images are being made: {name} waits", seconds=RETRY_SECONDS) from None
     except UsageError as error:
-        if NO_SPACE in str(error).lower():
-            if in_use is not None:
-                make_room(config, in_use, full=True)
-            raise Unserved(f"on {config.host}: {error}", seconds=RETRY_SECONDS) from None
+        full = NO_SPACE in str(error).lower()
+        if full and in_use is not None:
+            make_room(config, in_use, full=True)
+        if full or PASSING.search(str(error)):
+            raise Unserved(f"on {config.host}: {error}", seconds=4 * RETRY_SECONDS) from None
         raise ImageFailure(f"image: {error}") from None
     return Image(**json.loads((record / "image.json").read_text()))
 
@@ -229,15 +222,14 @@ def slots(config: Config) -> list[Path]:
     return [config.home / "images" / f"build-{number}.lock" for number in range(min(os.cpu_count() or 1, MAX_BUILDS))]
 
 
-def build(config: Config, recipe: Path, digest: str, name: str, seconds: float, log_file: Path) -> Image:
+def build(config: Config, recipe: Path, digest: str, name: str, seconds: float) -> Image:
     """Make an image from a folder with a Dockerfile. Raises UsageError."""
     began = time.monotonic()
     tag = f"localhost/weavegen:{digest[:32]}"
     # OCI's format has no SHELL and no HEALTHCHECK.
     options = ["--format", "docker", "--isolation", "chroot", "--layers", "--pull=false", "-t", tag, *certificates()]
     source = userns.STAGE + "/source"
-    printed = run_builder(config, ["bud", *options, "-f", f"{source}/Dockerfile", source], seconds, recipe, log_file)
-    identity = printed.split()[-1]
+    identity = run_builder(config, ["bud", *options, "-f", f"{source}/Dockerfile", source], seconds, recipe).split()[-1]
     layers, size, settings = read_stored(layer_folder(config).parent, identity)
     return Image(
         digest=digest,
@@ -322,16 +314,14 @@ def add_base(config: Config, name: str, source: Path) -> None:
 
 def import_base(config: Config, name: str, source: Path) -> None:
     """Make an image of a root file system. Raises UsageError."""
-    if (source / "oci-layout").exists():
-        with tempfile.TemporaryDirectory() as scratch:
-            copy = Path(scratch, "oci")
-            shutil.copytree(source, copy)
-            folders.let_read(Path(scratch))
-            identity = run_builder(config, ["pull", f"oci:{userns.STAGE}/source"], WAIT_SECONDS, copy).split()[-1]
-        run_builder(config, ["tag", identity, name], 60)
-        return
     with tempfile.TemporaryDirectory(dir=config.home) as scratch:
         recipe = Path(scratch, "recipe")
+        if (source / "oci-layout").exists():
+            shutil.copytree(source, recipe)
+            folders.let_read(Path(scratch))
+            identity = run_builder(config, ["pull", f"oci:{userns.STAGE}/source"], WAIT_SECONDS, recipe).split()[-1]
+            run_builder(config, ["tag", identity, name], 60)
+            return
         recipe.mkdir()
         if source.is_dir():
             if not (source / "usr").is_dir() and not (source / "bin").is_dir():
