@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import tarfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -89,6 +90,18 @@ def test_what_a_killed_build_leaves_is_removed(world: World, tmp_path: Path) -> 
     assert image_of(world.config, task, files).name == "endless"
 
 
+def test_an_image_stays_the_same_when_its_base_is_pulled(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(world.config) as address:
+        task, files = prepared(world, tmp_path / "pulled", f"FROM {address}/small:1\nCOPY data/ /\n")
+        with pytest.raises(ImageFailure, match=r"unauthorized|authentication required"):
+            image_of(world.config, task, files)
+        monkeypatch.setenv("REGISTRY_AUTH_FILE", str(log_in(address, tmp_path / "logins")))
+        assert image_of(world.config, task, files) == image_of(world.config, task, files)
+    assert [image.name for image in images.made(world.config)].count("pulled") == 1
+
+
 def test_a_build_does_not_see_the_login_of_the_registry(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +140,27 @@ def test_a_registry_that_is_overloaded_is_no_failure_of_a_task(
 )
 def test_failures_that_pass(line: str, passes: bool) -> None:
     assert bool(images.PASSING.search(images.reason(f"STEP 1/2: FROM x\nerror: connection reset\n{line}\n"))) == passes
+
+
+def test_another_added_base_makes_another_image(world: World, tmp_path: Path) -> None:
+    """Also where a Dockerfile puts the base's name together, or only copies from it."""
+    (root := tmp_path / "root" / "bin").mkdir(parents=True)
+    dockerfiles = {"arg": "ARG V=1\nFROM weavegen.test/added:${V}\n", "copy": "FROM scratch\nCOPY --from=added / /\n"}
+    tasks = {name: prepared(world, tmp_path / name, text) for name, text in dockerfiles.items()}
+    other = prepared(world, tmp_path / "other", "FROM scratch\nCOPY data /\n")
+    found = []
+    for content in ("one", "two"):
+        (root / "file").write_text(content)
+        (archive := tmp_path / f"{content}.tar").write_bytes(b"")
+        with tarfile.open(archive, "w") as packed:
+            packed.add(root.parent, arcname=".")
+        for name in ("weavegen.test/added:1", "added"):
+            images.add_base(world.config, name, archive)
+        found.append([image_of(world.config, *task) for task in (*tasks.values(), other)])
+    (arg, copy, same), (new_arg, new_copy, new_same) = found
+    assert arg.identity != new_arg.identity
+    assert copy.identity != new_copy.identity
+    assert same == new_same
 
 
 def test_a_build_is_as_docker_does_it(world: World, tmp_path: Path) -> None:

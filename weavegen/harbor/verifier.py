@@ -100,10 +100,17 @@ def task_files(config: Config, digest: str, load: Callable[[], bytes]) -> Path:
 
 
 def image_of(config: Config, task: HarborTask, files: Path, in_use: images.InUse | None = None) -> images.Image:
-    """The task's image on this host, which is made if it is missing. `in_use`, and what it raises: see images.image."""
+    """The task's image on this host, which is made if it is missing. `in_use`, and what it raises: see images.image.
+
+    Pulled bases do not count as a part: an image must have the same digest before and after the pull.
+    """
     recipe = files / "environment"
     text = f"FROM {task.image}" if task.image else (recipe / "Dockerfile").read_text(errors="replace")
-    digest = images.digest_of({"context": task.context.encode(), "recipe": text.encode(), **images.bases(config, text)})
+    parts = {"context": task.context.encode(), "recipe": text.encode()}
+    for name, source in images.added(config).items():  # `FROM debian:$TAG` and `COPY --from=` may use one too
+        if re.split("[:@]", name.rpartition("/")[2])[0] in text:
+            parts[f"base {name}"] = json.dumps(source).encode()
+    digest = images.digest_of(parts)
     return images.image(config, digest, task.name, recipe, task.build_seconds, task.image, in_use)
 
 

@@ -252,12 +252,10 @@ def certificates() -> list[str]:
     return ["-v", f"{folder}:{folder}:O"]
 
 
-def bases(config: Config, dockerfile: str) -> dict[str, bytes]:
-    """By name, the ids of a Dockerfile's base images; empty for those that the store does not have yet."""
-    named = set(re.findall(r"^\s*FROM\s+(?:--\S+\s+)?(\S+)", dockerfile, re.IGNORECASE | re.MULTILINE))
-    images = stored(layer_folder(config).parent, "images")
-    known = {name: entry["id"] for entry in images for name in entry.get("names") or ()}
-    return {name: known.get(name, known.get(f"localhost/{name}", "")).encode() for name in named}
+def added(config: Config) -> dict[str, list[object]]:
+    """What the base images that a user has added were made from, by name."""
+    known = config.home / "images" / "bases.json"
+    return json.loads(known.read_text()) if known.exists() else {}
 
 
 def stored(storage: Path, kind: str) -> list[dict[str, Any]]:
@@ -302,14 +300,13 @@ def add_base(config: Config, name: str, source: Path) -> None:
         raise UsageError(f"{name!r:.80} can't be the name of an image: write it as after FROM in a Dockerfile")
     if not source.exists():
         raise UsageError(f"{source} does not exist: give the folder or the tar archive of a root file system")
-    status, known = source.stat(), config.home / "images" / "bases.json"
+    status, known = source.stat(), store(config).parent / "bases.json"
     content = [str(source.resolve()), status.st_mtime_ns, status.st_size]
-    added: dict[str, list[object]] = json.loads(known.read_text()) if known.exists() else {}
-    if added.get(name) == content:
-        return
-    with folders.locked(store(config).parent / "add.lock", WAIT_SECONDS):  # prune removes the containers of builds
-        import_base(config, name, source)
-    known.write_text(json.dumps(added | {name: content}))
+    with folders.locked(known.with_name("add.lock"), WAIT_SECONDS):  # prune removes the containers of builds
+        if added(config).get(name) != content:
+            import_base(config, name, source)
+            (draft := known.with_name("bases.draft")).write_text(json.dumps(added(config) | {name: content}))
+            draft.rename(known)  # builds read it
 
 
 def import_base(config: Config, name: str, source: Path) -> None:
