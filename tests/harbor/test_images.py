@@ -18,9 +18,11 @@ from weavegen import folders
 from weavegen.config import Config, load
 from weavegen.errors import ImageFailure, Unserved, UsageError
 from weavegen.harbor import folder
-from weavegen.harbor.verifier import image_of, task_files
-from weavegen.kernel.harbor import HarborTask
+from weavegen.harbor.verifier import image_of, limits_of, root_of, task_files
+from weavegen.kernel.harbor import HarborTask, Phase
 from weavegen.sandbox import images
+from weavegen.sandbox.command import CommandBox
+from weavegen.sandbox.images import Image
 
 SLOW = FILES["environment/Dockerfile"] + "RUN sleep 10\n"
 
@@ -84,10 +86,49 @@ def test_what_a_killed_build_leaves_is_removed(world: World, tmp_path: Path) -> 
     place = images.store(world.config)
     assert images.stored(place / "storage", "containers")
     assert any((place / "tmp").iterdir())
-    images.prune(world.config, {image.name for image in images.made(world.config)})
+    images.prune(world.config, lambda: {image.name for image in images.made(world.config)})
     assert not images.stored(place / "storage", "containers")
     assert not any((place / "tmp").iterdir())
     assert image_of(world.config, task, files).name == "endless"
+
+
+def live_box(world: World, task: HarborTask, image: Image) -> CommandBox:
+    changes = world.config.workspaces / f"live-{task.name}" / "changes"
+    root = root_of(world.config, task, image, Phase(seconds=0), changes)
+    return CommandBox(world.config, root, limits_of(task), changes.parent.name)
+
+
+def test_tasks_with_equal_files_do_not_share_the_fate_of_their_images(world: World, tmp_path: Path) -> None:
+    dockerfile = FILES["environment/Dockerfile"] + "RUN : equal\n"
+    both = [prepared(world, tmp_path / name, dockerfile) for name in ("first", "second")]
+    first, second = (image_of(world.config, task, files) for task, files in both)
+    assert first.layers == second.layers  # the second one was made from the cache
+    images.prune(world.config, lambda: {"second"})
+    assert [image.name for image in images.made(world.config)] == ["second"]
+    live_box(world, both[1][0], second).kill()
+    assert image_of(world.config, *both[1]) == second
+
+
+def test_an_image_under_a_live_box_stays(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Boxes of `harbor run` have no trace. Which traces are open is asked when no more images are made."""
+    monkeypatch.setattr(images, "MAX_BUILDS", 1)
+    task, files = prepared(world, tmp_path / "alive", FILES["environment/Dockerfile"] + "RUN : alive\n")
+    image = image_of(world.config, task, files)
+    busy = []
+
+    def in_use() -> set[str]:
+        busy.append(is_building(world))
+        return set()
+
+    box = live_box(world, task, image)
+    try:
+        images.prune(world.config, in_use)
+        assert image in images.made(world.config)
+    finally:
+        box.kill()
+    images.prune(world.config, in_use)
+    assert image not in images.made(world.config)
+    assert busy == [True, True]
 
 
 def test_an_image_stays_the_same_when_its_base_is_pulled(
@@ -217,12 +258,12 @@ def test_podman_makes_images_where_there_is_no_buildah(
     images.add_base(alone.config, BASE, base)
     task, files = prepared(alone, tmp_path / "task", FILES["environment/Dockerfile"])
     assert image_of(alone.config, task, files).size > 0
-    assert images.prune(alone.config, set())[0] == 1
+    assert images.prune(alone.config, set)[0] == 1
     alone.end()
 
 
 def test_where_there_are_no_images_nothing_is_removed(config: Config) -> None:
-    assert images.prune(config, set()) == (0, 0)
+    assert images.prune(config, set) == (0, 0)
 
 
 def test_a_folder_that_tar_can_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ def add(
 
 @command(group=images)
 def prune() -> Result:
-    """Remove images that no open trace uses, and what killed builds have left behind.
+    """Remove images that no open trace and no box uses, and what killed builds have left behind.
 
     A removed image is built again when it is needed.
 
@@ -119,8 +119,10 @@ def prune() -> Result:
     """
     from weavegen.sandbox.images import prune as prune_images
 
-    with reading() as conn:
-        used = jobs.images_in_use(conn)
+    def used() -> set[str]:
+        with reading() as conn:
+            return jobs.images_in_use(conn)
+
     removed, freed = prune_images(configuration.load(), used)
     return Result({"removed": removed, "bytes": freed}, f"{removed} images removed, {freed / 1e9:.2f} GB freed")
 

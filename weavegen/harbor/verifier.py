@@ -102,11 +102,12 @@ def task_files(config: Config, digest: str, load: Callable[[], bytes]) -> Path:
 def image_of(config: Config, task: HarborTask, files: Path, in_use: images.InUse | None = None) -> images.Image:
     """The task's image on this host, which is made if it is missing. `in_use`, and what it raises: see images.image.
 
-    Pulled bases do not count as a part: an image must have the same digest before and after the pull.
+    Tasks with equal files have images of their own, so that the end of one removes none of another. Pulled bases do not
+    count as a part: an image must have the same digest before and after the pull.
     """
     recipe = files / "environment"
     text = f"FROM {task.image}" if task.image else (recipe / "Dockerfile").read_text(errors="replace")
-    parts = {"context": task.context.encode(), "recipe": text.encode()}
+    parts = {"name": task.name.encode(), "context": task.context.encode(), "recipe": text.encode()}
     for name, source in images.added(config).items():  # `FROM debian:$TAG` and `COPY --from=` may use one too
         if re.split("[:@]", name.rpartition("/")[2])[0] in text:
             parts[f"base {name}"] = json.dumps(source).encode()

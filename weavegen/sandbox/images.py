@@ -195,7 +195,7 @@ def make_room(config: Config, in_use: InUse, full: bool = False) -> None:
 
     if full or free() < MIN_FREE_BYTES:
         with contextlib.suppress(folders.Locked), folders.locked(config.home / "images" / "prune.lock", 0):
-            prune(config, in_use())
+            prune(config, in_use)
     if free() < MIN_FREE_BYTES:
         why = f"less than {MIN_FREE_BYTES >> 30} GB are free for images in {config.home}: make room there"
         raise Unserved(f"on {config.host}: {why}", seconds=RETRY_SECONDS)
@@ -336,8 +336,8 @@ def import_base(config: Config, name: str, source: Path) -> None:
         run_builder(config, ["bud", *options, userns.STAGE + "/source"], WAIT_SECONDS, recipe)
 
 
-def prune(config: Config, keep: set[str]) -> tuple[int, int]:
-    """Remove the images whose names are not in `keep`, and leftovers of killed builds, which can be gigabytes.
+def prune(config: Config, in_use: InUse) -> tuple[int, int]:
+    """Remove the images that neither open traces nor live boxes use, and leftovers of killed builds, gigabytes each.
 
     Returns how many images were removed, and about how many bytes this has freed.
     """
@@ -347,16 +347,26 @@ def prune(config: Config, keep: set[str]) -> tuple[int, int]:
         for place in (*slots(config), config.home / "images" / "add.lock"):  # builds may continue from what is removed
             stack.enter_context(folders.locked(place, WAIT_SECONDS))
         before = shutil.disk_usage(store(config)).free
-        doomed = [image for image in made(config) if image.name not in keep]
+        live, keep = mounted(), in_use()  # now, because traces may have started while this waited for the locks
+        doomed = [one for one in made(config) if one.name not in keep and one.layers.partition(":")[0] not in live]
         for image in doomed:
             shutil.rmtree(config.home / "images" / "made" / image.digest)
-        if doomed:
-            run_builder(config, ["rmi", "--force", *(f"localhost/weavegen:{one.digest[:32]}" for one in doomed)], 3600)
         if left := [one["id"] for one in stored(layer_folder(config).parent, "containers")]:
             run_builder(config, ["rm", *left], 3600)
+        if doomed:
+            run_builder(config, ["rmi", "--force", *(f"localhost/weavegen:{one.digest[:32]}" for one in doomed)], 3600)
         for folder in (store(config) / "tmp").iterdir():
             shutil.rmtree(folder, ignore_errors=True)
         return len(doomed), max(shutil.disk_usage(store(config)).free - before, 0)
+
+
+def mounted() -> set[str]:
+    """The layers, as in `Image.layers`, on which boxes of this host run now, also boxes without a trace."""
+    found: set[str] = set()
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):  # it has ended, or is no process
+            found.update(re.findall(r"\bl/[A-Z0-9]{26}\b", (process / "mountinfo").read_text()))
+    return found
 
 
 def disk(config: Config) -> int:
