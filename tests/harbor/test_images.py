@@ -131,6 +131,37 @@ def test_an_image_under_a_live_box_stays(world: World, tmp_path: Path, monkeypat
     assert busy == [True, True]
 
 
+def test_what_no_image_needs_is_removed(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pulled images, layers of failed builds, and files of tasks, all without an image of a task above them."""
+    config, storage = world.config, images.store(world.config) / "storage"
+    monkeypatch.setattr(images, "MAX_IDS", 2)
+    images.prune(config, set)
+    bases = len(images.stored(storage, "layers"))
+    needed, needed_files = prepared(world, tmp_path / "needed", f"FROM {BASE}\nRUN : > /shared\nRUN : > /needed\n")
+    image = image_of(config, needed, needed_files)
+    layers = len(images.stored(storage, "layers"))
+    fails = prepared(world, tmp_path / "fails", f"FROM {BASE}\nRUN : > /shared\nRUN : > /left\nRUN false\n")
+    with pytest.raises(ImageFailure):
+        image_of(config, *fails)
+    with serving(config) as address:
+        monkeypatch.setenv("REGISTRY_AUTH_FILE", str(log_in(address, tmp_path / "logins")))
+        image_of(config, *prepared(world, tmp_path / "pulls", f"FROM {address}/small:1\nCOPY data /\n"))
+    for name in ("context-old", "context-new", "e" * 64, "f" * 64):
+        (config.home / "harbor" / name).mkdir()
+        if name != "context-new":
+            os.utime(config.home / "harbor" / name, (0, 0))
+    images.prune(config, lambda: {"needed", "e" * 64})
+    assert len(images.stored(storage, "layers")) == layers > bases
+    assert not any("small" in name for entry in images.stored(storage, "images") for name in entry.get("names") or ())
+    left = [
+        name for name in ("context-old", "context-new", "e" * 64, "f" * 64) if (config.home / "harbor" / name).exists()
+    ]
+    assert left == ["context-new", "e" * 64]
+    live_box(world, needed, image).kill()
+    images.prune(config, set)
+    assert len(images.stored(storage, "layers")) == bases
+
+
 def test_an_image_stays_the_same_when_its_base_is_pulled(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,7 +289,10 @@ def test_podman_makes_images_where_there_is_no_buildah(
     images.add_base(alone.config, BASE, base)
     task, files = prepared(alone, tmp_path / "task", FILES["environment/Dockerfile"])
     assert image_of(alone.config, task, files).size > 0
+    with pytest.raises(ImageFailure):
+        image_of(alone.config, *prepared(alone, tmp_path / "fails", f"FROM {BASE}\nRUN : > /left\nRUN false\n"))
     assert images.prune(alone.config, set)[0] == 1
+    assert len(images.stored(images.store(alone.config) / "storage", "layers")) == 1
     alone.end()
 
 

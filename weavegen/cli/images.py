@@ -111,7 +111,7 @@ def add(
 
 @command(group=images)
 def prune() -> Result:
-    """Remove images that no open trace and no box uses, and what killed builds have left behind.
+    """Remove images that no open trace and no box uses, pulled images without them, and what failed builds left.
 
     A removed image is built again when it is needed.
 

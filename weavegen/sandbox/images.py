@@ -38,7 +38,8 @@ PASSING = re.compile(
 )
 """Why a build fails if a registry, or the network to it, is out of order for a while."""
 InUse = Callable[[], set[str]]
-"""Returns the names of the images that open traces need."""
+"""Returns the names of the images that open traces need, and the hashes of the files of their tasks."""
+MAX_IDS = 500  # of images on one command line
 PODMAN = {"bud": ["build"], "rm": ["rm", "--force"]}
 """Commands of buildah that have another name in podman, or that need --force there for the containers of builds."""
 NAME = re.compile(r"[a-z0-9][a-z0-9._/:@-]{0,254}\Z")
@@ -194,7 +195,7 @@ def make_room(config: Config, in_use: InUse, full: bool = False) -> None:
         return shutil.disk_usage(store(config)).free
 
     if full or free() < MIN_FREE_BYTES:
-        with contextlib.suppress(folders.Locked), folders.locked(config.home / "images" / "prune.lock", 0):
+        with contextlib.suppress(UsageError), folders.locked(config.home / "images" / "prune.lock", 0):
             prune(config, in_use)
     if free() < MIN_FREE_BYTES:
         why = f"less than {MIN_FREE_BYTES >> 30} GB are free for images in {config.home}: make room there"
@@ -337,7 +338,7 @@ def import_base(config: Config, name: str, source: Path) -> None:
 
 
 def prune(config: Config, in_use: InUse) -> tuple[int, int]:
-    """Remove the images that neither open traces nor live boxes use, and leftovers of killed builds, gigabytes each.
+    """Remove the images that neither open traces nor live boxes use, and leftovers of builds, which can be gigabytes.
 
     Returns how many images were removed, and about how many bytes this has freed.
     """
@@ -353,9 +354,12 @@ def prune(config: Config, in_use: InUse) -> tuple[int, int]:
             shutil.rmtree(config.home / "images" / "made" / image.digest)
         if left := [one["id"] for one in stored(layer_folder(config).parent, "containers")]:
             run_builder(config, ["rm", *left], 3600)
-        if doomed:
-            run_builder(config, ["rmi", "--force", *(f"localhost/weavegen:{one.digest[:32]}" for one in doomed)], 3600)
-        for folder in (store(config) / "tmp").iterdir():
+        for _ in range(0, len(unneeded(config)), MAX_IDS):
+            if ids := unneeded(config)[:MAX_IDS]:  # images of which only removed ones were made are gone already
+                run_builder(config, ["rmi", "--force", *ids], 3600)
+        long_ago = time.time() - WAIT_SECONDS  # builds that wait need the files of their tasks
+        files = (path for path in (config.home / "harbor").glob("[0-9a-f]*") if path.stat().st_mtime < long_ago)
+        for folder in (*(store(config) / "tmp").iterdir(), *(path for path in files if path.name not in keep)):
             shutil.rmtree(folder, ignore_errors=True)
         return len(doomed), max(shutil.disk_usage(store(config)).free - before, 0)
 
@@ -366,6 +370,20 @@ def mounted() -> set[str]:
     for process in Path("/proc").iterdir():
         with contextlib.suppress(OSError):  # it has ended, or is no process
             found.update(re.findall(r"\bl/[A-Z0-9]{26}\b", (process / "mountinfo").read_text()))
+    return found
+
+
+def unneeded(config: Config) -> list[str]:
+    """The ids of stored images that are neither added bases nor below a task's image, the newest first."""
+    needed = {layer for image in made(config) for layer in image.layers.split(":")}
+    # The store writes out what a name leaves out: docker.io/library/ and :latest.
+    kept = tuple("/" + name.removeprefix("docker.io/").removesuffix(":latest") for name in added(config))
+    found = []
+    for entry in reversed(stored(layer_folder(config).parent, "images")):
+        is_base = any(f"/{name}".removesuffix(":latest").endswith(kept) for name in entry.get("names") or ())
+        link = layer_folder(config) / entry.get("layer", "") / "link"
+        if not is_base and link.exists() and f"l/{link.read_text().strip()}" not in needed:
+            found.append(entry["id"])
     return found
 
 

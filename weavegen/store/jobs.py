@@ -130,7 +130,7 @@ def harbor_task_id(conn: Connection, task: HarborTask, files: bytes) -> int:
 
 
 def images_in_use(conn: Connection) -> set[str]:
-    """The names of the Harbor tasks of open traces."""
+    """The names of the Harbor tasks of open traces, and the hashes of their files."""
     return set(sql.run(conn, "store/images_in_use").scalars())
 
 
