@@ -1,6 +1,7 @@
 """Builds of images: several steps that need one at the same time, full disks, and builds that are killed or fail."""
 
 import contextlib
+import json
 import os
 import shutil
 import tarfile
@@ -10,11 +11,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from tests.harbor.registry import LOGIN, log_in, serving
 from tests.harbor.world import BASE, FILES, TOML, World, write_task
 from tests.support.waiting import until
 from weavegen import folders
+from weavegen.cli.app import app
 from weavegen.config import Config, load
 from weavegen.errors import ImageFailure, Unserved, UsageError
 from weavegen.harbor import folder
@@ -233,6 +236,17 @@ def test_another_added_base_makes_another_image(world: World, tmp_path: Path) ->
     assert arg.identity != new_arg.identity
     assert copy.identity != new_copy.identity
     assert same == new_same
+
+
+def test_a_refused_task_stops_no_builds_of_others(world: World, tmp_path: Path) -> None:
+    write_task(tmp_path / "fine")
+    write_task(tmp_path / "refused", {"environment/docker-compose.yaml": "services: {}\n"})
+    words = ["images", "build", str(tmp_path), "--json"]
+    done = CliRunner(env={"WEAVEGEN_HOME": str(world.config.home)}).invoke(app, words)
+    assert done.exit_code == 1
+    result = json.loads(done.stdout)
+    assert list(result["made"]) == ["fine"]
+    assert result["failed"]["refused"].startswith("the task asks for several containers")
 
 
 def test_a_build_is_as_docker_does_it(world: World, tmp_path: Path) -> None:

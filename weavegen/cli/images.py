@@ -14,7 +14,6 @@ from weavegen.cli import display
 from weavegen.cli.app import Result, app, command, progress_bar, reading
 from weavegen.config import Config
 from weavegen.errors import UsageError, WeavegenError
-from weavegen.kernel.harbor import HarborTask
 from weavegen.store import jobs
 
 images = typer.Typer(no_args_is_help=True, help="Manage the images that Harbor tasks run in (docs/harbor.md).")
@@ -58,7 +57,7 @@ def build(
     timeout_multiplier: Timeouts = 1.0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Concurrent builds, at most one per core, 8 in all.")] = None,
 ) -> Result:
-    """Build the images of Harbor tasks in advance. The exit code is 1 if a build fails.
+    """Build the images of Harbor tasks in advance. The exit code is 1 if a task is refused or a build fails.
 
     Otherwise the first trace of a task builds its image.
 
@@ -70,26 +69,27 @@ def build(
 
     config = configuration.load()
     require_builder()
-    tasks = [(folder, stretched(read_task(folder), timeout_multiplier)) for folder in task_folders(folders)]
+    places = task_folders(folders)
     add_bases(config, image)
 
-    def make(folder: Path, task: HarborTask) -> float:
+    def make(folder: Path) -> float:
+        task = stretched(read_task(folder), timeout_multiplier)
         return image_of(config, task, task_files(config, f"context-{task.context}", lambda: pack(folder))).seconds
 
     made: dict[str, float] = {}
     failed: dict[str, str] = {}
     with progress_bar("images") as bar, ThreadPoolExecutor(jobs or os.cpu_count()) as pool, ExitStack() as stack:
         stack.callback(pool.shutdown, cancel_futures=True)  # after Ctrl-C, start no more builds
-        waiting = {pool.submit(make, folder, task): task.name for folder, task in tasks}
+        waiting = {pool.submit(make, folder): folder.resolve().name for folder in places}
         for done, future in enumerate(as_completed(waiting), 1):
             name = waiting[future]
             try:
                 made[name] = round(future.result(), 1)
             except WeavegenError as error:
-                failed[name] = str(error)
-            bar(done, len(tasks), name)
+                failed[name] = str(error).removeprefix(f"{name}: ")
+            bar(done, len(places), name)
     lines = [f"{name}: {why}" for name, why in sorted(failed.items())]
-    lines.append(f"{len(made)} of {len(tasks)} images are made")
+    lines.append(f"{len(made)} of {len(places)} images are made")
     return Result({"made": made, "failed": failed}, (line + "\n" for line in lines), code=1 if failed else 0)
 
 
