@@ -97,7 +97,7 @@ def add(
         members = pool_members.members(conn, config)
         conn.rollback()
         model = check_newcomer(base, config.pool_key)
-        same = list(serving({base: config.pool_key} | members.keys, model))
+        same = list(serving({base: config.pool_key, **members.keys}, model))
         moved = servers.add(conn, base, lender, model, list(members.keys), same, moves)
     has = capabilities.probe_all({base: config.pool_key})[base]
     lacks = None if isinstance(has, str) else capabilities.lacks(has)

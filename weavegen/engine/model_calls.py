@@ -256,10 +256,7 @@ class Pools:
 
 
 def listing(url: str, key: str, folders: Mapping[str, str]) -> list[str]:
-    """The names of a server's models; none if it does not answer.
-
-    `folders`: of the adapters that it should have, by name. It loads those that it lacks, as after a restart.
-    """
+    """The names of a server's models; none: it does not answer. It loads the adapters, by name, that it lacks."""
     try:
         names = [model.id for model in list_models(url, Http(key, NAMES_TIMEOUT_SECONDS), NAMES_TIMEOUT_SECONDS)]
     except (TransientError, ModelError):
