@@ -273,4 +273,5 @@ def test_a_connection_to_a_host_that_is_gone_ends() -> None:
         assert used.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
         assert used.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
         assert used.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+        used.close()  # it was taken out of the client's pool
         client.close()
