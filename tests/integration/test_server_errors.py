@@ -268,7 +268,8 @@ def test_a_connection_to_a_host_that_is_gone_ends() -> None:
     with RawServer(lambda request: b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}") as server:
         client = http.Http("key", 60)
         client.post(f"{server.url}/completions", {"prompt": "#"}, dict)
-        used = client._direct.connection_from_url(server.url).pool.get().sock
+        connection = client._direct.connection_from_url(server.url).pool.get()
+        used = connection.sock
         assert used.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert used.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
         assert used.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15

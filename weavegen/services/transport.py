@@ -75,10 +75,10 @@ class Channel(redis.Channel):
 
     Message = Message
     QoS = QoS
-    socket_timeout = 30.0  # kombu waits at most one second for a message, and reads an answer once it has come
-    socket_connect_timeout = 5.0
-    socket_keepalive = True
-    socket_keepalive_options = GONE
+    socket_timeout: Any = 30.0  # kombu waits at most one second for a message, and reads an answer once it has come
+    socket_connect_timeout: Any = 5.0
+    socket_keepalive: Any = True
+    socket_keepalive_options: Any = GONE
     _reused: Any = None
     _in_poll: Any
     _in_listen: Any
