@@ -35,9 +35,8 @@ def main(model_folder: str, data: str) -> None:
     loader = AutoPeftModelForCausalLM if adapter else AutoModelForCausalLM
     model = loader.from_pretrained(model_folder, dtype=torch.float32).eval()
     words = AutoTokenizer.from_pretrained(model_folder)
-    pairs = [
-        tokens(words, row, WINDOW, "chosen", "rejected") for row in rows(TunePlan(model="", data=data, out=""), "dpo")
-    ]
+    found = rows(TunePlan(model="", data=data, out=""), "dpo", ("prompt", "chosen", "rejected"))
+    pairs = [tokens(words, row, WINDOW, "chosen", "rejected") for row in found]
     right = [
         mean_log_probability(model, pair["prompt_ids"], pair["chosen_ids"])
         > mean_log_probability(model, pair["prompt_ids"], pair["rejected_ids"])

@@ -93,7 +93,7 @@ def run(console: Console) -> list[Figure]:
 @contextlib.contextmanager
 def more_workers(settings: config.Config) -> Iterator[list[psutil.Process]]:
     """Workers beside those of `up`, as a user starts them."""
-    commands = fleet.worker_commands(settings, model_threads=128, lint_processes=1, execute_threads=16)
+    commands = fleet.worker_commands(settings, model=128, lint=1, execute=16)
     environ = fleet.child_environment(settings)
     started: list[psutil.Process] = []
     try:
