@@ -668,6 +668,20 @@ def test_a_researcher_goes_on_after_a_look_up_that_failed(corpus: Corpus) -> Non
     assert findings_by_check(report) == {}, [one.findings for one in report.outcomes if one.found]
 
 
+def test_a_block_may_have_no_score(corpus: Corpus) -> None:
+    """The evaluator may give neither yes nor no any probability."""
+    candidate = f"candidate_id = (select candidate_id from blocks where id = {EXPECTATION})"
+    with corpus.db.connect() as conn:
+        for statement in (
+            f"update scores set yes = 0, no = 0, score = null where {candidate}",
+            f"update blocks set score = null where id = {EXPECTATION}",
+        ):
+            assert conn.execute(Statement(statement.format(g=corpus.game))).rowcount > 0
+        report = prove(conn, Scope(), 3600, None)
+        conn.rollback()
+    assert "block-scores" not in findings_by_check(report)
+
+
 def test_every_check_of_the_database_has_a_damage_case() -> None:
     planted = {name for checks, _ in DAMAGE.values() for name in checks.split()}
     assert planted == {check.name for check in CHECKS if check.subject != "host" and not check.remark}

@@ -121,10 +121,9 @@ class TraceCheck:
             self.add("labels", place, "it has no label, or its question was never asked")
             return
         seed = derive_seed(self.trace.seed, "label", block.index)
-        drawn = draw_label(block.label.question, probability(answer), seed)
-        assert drawn is not None
-        if drawn.answer != block.label.answer or not same(drawn.probability, block.label.probability):
-            self.add("labels", place, f"its label is {block.label}, but the draw gives {drawn}")
+        label, drawn = block.label, draw_label(block.label.question, probability(answer), seed)
+        if drawn is None or drawn.answer != label.answer or not same(drawn.probability, label.probability):
+            self.add("labels", place, f"its label is {label}, but the draw gives {drawn}")
 
     def collect(self, row: Any, block: Block) -> None:
         """Keep the parts of a block that its tick's reward depends on."""
