@@ -247,7 +247,8 @@ class TestOperations:
             return environment.execute(next(step_ids), Execute(op="begin"), lambda since: trace[since:]).imagined
 
         def imagine(*blocks: tuple[str, str]) -> None:
-            trace.extend(BlockBrief(len(trace) + at, type, body) for at, (type, body) in enumerate(blocks))
+            for type, body in blocks:
+                trace.append(BlockBrief(len(trace), type, body))
 
         value(environment, "self.plan(3)")
         trace.append(BlockBrief(2, "action", "self.plan(3)  # later: self.return_to_caller(True)"))
