@@ -10,8 +10,9 @@ from tests.support.installation import Installation
 
 
 @pytest.fixture
-def hub() -> Iterator[Hub]:
+def hub(tmp_path: Path) -> Iterator[Hub]:
     with standing_in() as found:
+        found.cache = tmp_path / "cache"
         yield found
 
 
@@ -24,7 +25,7 @@ def job(installation: Installation) -> int:
 
 def environ(hub: Hub) -> dict[str, str]:
     # The client's other transport, Xet, is a protocol of its own, which the stand-in does not have.
-    return {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1"}
+    return {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1", "HF_HOME": str(hub.cache)}
 
 
 @pytest.mark.parametrize("format", ["trajectories", "sessions"])

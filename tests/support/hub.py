@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
@@ -24,6 +25,8 @@ class Hub:
     """What the stand-in has received."""
 
     url: str = ""
+    cache: Path = Path()
+    """Where its clients keep what they download."""
     created: list[Json] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
     """By path in the repository."""
@@ -69,8 +72,9 @@ class Handler(BaseHTTPRequestHandler):
         if place == "/datasets/me/data" and name in self.hub.files:
             data = self.hub.files[name]
             self.send_response(200)
-            headers = {"Content-Length": str(len(data)), "X-Repo-Commit": f"{len(self.hub.messages):040}"}
-            for header, value in (headers | {"ETag": f'"{hashlib.sha256(data).hexdigest()}"'}).items():
+            digest = hashlib.sha256(data).hexdigest()
+            headers = {"Content-Length": str(len(data)), "X-Repo-Commit": digest[:40], "ETag": f'"{digest}"'}
+            for header, value in headers.items():
                 self.send_header(header, value)
             self.end_headers()
             if self.command == "GET":
