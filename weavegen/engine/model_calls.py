@@ -1,6 +1,5 @@
 """The calls that steps make to the pool of model servers, with the ledger of what the servers answered."""
 
-import contextlib
 import logging
 import math
 import threading
@@ -42,6 +41,8 @@ MEMBERS_SECONDS = 2.0
 """Time between reads of the pool's members. Errors are written into the database as often."""
 NAMES_SECONDS, NAMES_TIMEOUT_SECONDS = 30.0, 5.0
 """Time between requests for a server's models, and the timeout of such a request."""
+ADAPTER_SECONDS = 300.0
+"""Time between attempts to load an adapter into a server that refused it."""
 REPEAT_SECONDS = 30.0  # time between updates of why a step waits
 
 
@@ -95,7 +96,7 @@ class Pools:
 
         If no server does, all are returned: their clients say what is wrong, or the next refresh finds the model.
         """
-        listed = {url: self._names[url][1] for url in members.keys}
+        listed = {url: self._names.get(url, (0.0, ()))[1] for url in members.keys}
         wanted = model or next((names[0] for names in listed.values() if names), None)
         serving = {url: key for url, key in members.keys.items() if not listed[url] or wanted in listed[url]}
         return serving or members.keys
@@ -105,12 +106,32 @@ class Pools:
         now = time.monotonic()
         names = {url: self._names.get(url, (-math.inf, ())) for url in members.keys}
         if due := [url for url, (asked, _) in names.items() if now - asked >= NAMES_SECONDS]:
-            with single().connect() as conn:
-                folders = dict(sql.run(conn, "store/adapters").all())
             with ThreadPoolExecutor(len(due)) as threads:
-                answers = threads.map(lambda url: listing(url, members.keys[url], folders), due)
+                answers = threads.map(lambda url: listing(url, members.keys[url]), due)
                 names |= {url: (now, answer or names[url][1]) for url, answer in zip(due, answers, strict=True)}
         return names
+
+    def _load_adapters(self) -> None:
+        """Load recorded adapters that jobs ask for into servers that lack them, as after a restart.
+
+        In a thread of its own, because a server may take minutes, and a server that refuses is left alone for a while.
+        """
+        tried: dict[tuple[str, str], float] = {}
+        while True:
+            time.sleep(MEMBERS_SECONDS)
+            try:
+                with single().connect() as conn:
+                    folders = dict(sql.run(conn, "store/adapters").all())
+                for name in folders.keys() & list(self._pools):
+                    for url, (_, listed) in list(self._names.items()):
+                        if name in listed or not listed:
+                            tried.pop((url, name), None)
+                        elif time.monotonic() - tried.get((url, name), -math.inf) > ADAPTER_SECONDS:
+                            tried[url, name] = time.monotonic()
+                            adapters.load({url: self.members.keys[url]}, name, Path(folders[name]))
+                            self._names.pop(url, None)  # it is asked again at once
+            except (UsageError, KeyError, psycopg.Error, OSError) as error:
+                log.warning("an adapter was not loaded again: %s", error)
 
     def call(self, claim: Claimed, model: str | None, sequences: int, call: Call[T], *, judges: bool = False) -> T:
         """The result of `call`, with the client of the server that the pool chooses for a step's request.
@@ -209,9 +230,10 @@ class Pools:
 
     def _known_members(self) -> Members:
         if self._members is None:
-            self._members = self._read()
-            self._names = self._ask_names(self._members)
-            threading.Thread(target=self._follow, name="members of the pool", daemon=True).start()
+            members = self._read()
+            self._members, self._names = members, self._ask_names(members)
+            for follow in (self._follow, self._load_adapters):
+                threading.Thread(target=follow, name="members of the pool", daemon=True).start()
         return self._members
 
     def _follow(self) -> None:
@@ -255,14 +277,9 @@ class Pools:
             return pool_members.members(conn, self._config)
 
 
-def listing(url: str, key: str, folders: Mapping[str, str]) -> list[str]:
-    """The names of a server's models; none: it does not answer. It loads the adapters, by name, that it lacks."""
+def listing(url: str, key: str) -> list[str]:
+    """The names of a server's models; none: it does not answer."""
     try:
-        names = [model.id for model in list_models(url, Http(key, NAMES_TIMEOUT_SECONDS), NAMES_TIMEOUT_SECONDS)]
+        return [model.id for model in list_models(url, Http(key, NAMES_TIMEOUT_SECONDS), NAMES_TIMEOUT_SECONDS)]
     except (TransientError, ModelError):
         return []
-    for name in folders.keys() - names:
-        with contextlib.suppress(UsageError):  # it takes no adapters, or not this one
-            adapters.load({url: key}, name, Path(folders[name]))
-            names.append(name)
-    return names

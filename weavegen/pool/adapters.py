@@ -32,7 +32,7 @@ def load(servers: Mapping[str, str], name: str, folder: Path) -> int:
 
 
 def unload(servers: Mapping[str, str], name: str) -> int:
-    """Remove an adapter from every server. Returns how many had it. Servers that fail: as for `load`."""
+    """Remove an adapter from every server. Returns how many had it. Raises UsageError if a server failed."""
     return _change(servers, name, "unload", {})
 
 
@@ -47,7 +47,7 @@ def _change(servers: Mapping[str, str], name: str, verb: str, options: Mapping[s
                 count += 1
         except (ModelError, TransientError) as error:
             failures.append(f"{name} can't be {verb}ed: {error} ({HINT})")
-    if len(failures) == len(servers):
+    if len(failures) == len(servers) or (failures and verb == "unload"):  # others would serve two models by one name
         raise UsageError(failures[0])
     for failure in failures:
         log.warning("%s", failure)
