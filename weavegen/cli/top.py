@@ -95,14 +95,9 @@ class Fleet:
             | asdict(job.row)
             for job in self.jobs
         ]
-        return {
-            "jobs": jobs,
-            "servers": server_values(self.surveyed or (), self.members, self.homes, self.health),
-            "queues": self.queues,
-            "workers": self.workers,
-            "environments": self.environments,
-            "faults": self.faults,
-        }
+        servers = server_values(self.surveyed or (), self.members, self.homes, self.health)
+        same = {name: getattr(self, name) for name in ("queues", "workers", "environments", "faults")}
+        return {"jobs": jobs, "servers": servers} | same
 
 
 class FleetReader:

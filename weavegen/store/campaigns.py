@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from weavegen import sql
 from weavegen.database import Connection
 from weavegen.errors import UsageError, required
@@ -92,14 +94,11 @@ def finish(
     LEASES.finish(conn, held, "store/finish_batch", seconds=model_seconds or 0.0)
     rows = [
         {
-            "item": about.item,
             "question": question.text,
             "truth": question.truth,
-            "yes": answer.yes,
-            "no": answer.no,
             "score": log_odds(answer),
-            "model": about.model,
-            "server": about.server,
+            **{name: getattr(about, name) for name in ("item", "model", "server")},
+            **msgspec.structs.asdict(answer),
         }
         for about in answered
         for question, answer in about.answers

@@ -81,12 +81,8 @@ def freeze(
         kept.left_out.update(matching.left_out)
         kept.checks = checks(conn, kept.ids()) if format.evaluator else []  # as of now: people may annotate more
         facts = collect_facts(conn, order, config, threshold, removed, kept)
-        facts["rows"] = {
-            "found": matching.count,
-            "open": matching.count - closed.count,
-            "near_duplicates": len(removed),
-            "kept": kept.count,
-        }
+        counts = {"found": matching.count, "open": matching.count - closed.count, "near_duplicates": len(removed)}
+        facts["rows"] = counts | {"kept": kept.count}
         facts |= {"left_out": dict(kept.left_out), "evaluator_checks": kept.checks}
         return publish(conn, name, order, facts, removed, kept, progress)
 
@@ -148,20 +144,16 @@ def publish(
             kept,
             ((*row.key, *row.like) for row in removed),
             name=name,
-            format=order.format.name,
-            condition=order.where,
             row_limit=order.limit,
-            options=vars(order.options),
             splits=[[split, share] for split, share in order.splits.items()],
             shard_bytes=order.shard_bytes,
             threshold=facts["near_duplicates"]["threshold"],
             key_width=len(order.format.key),
             rows=kept.count,
             facts=facts,
-            version=__version__,
-            code_sha256=facts["code_sha256"],
             manifest_sha256=sha256,
             files=files,
+            **{column: facts[column] for column in ("format", "condition", "options", "version", "code_sha256")},
         )
 
     written = write_rows(conn, dataclasses.replace(order, extra=save), kept, progress)
@@ -201,17 +193,9 @@ def again(conn: Connection, name: str, folder: Path, progress: Progress = lambda
                 f"release {name} differs from what it was ({lines}): {why_different(row)}; nothing was written"
             )
 
-    order = write.Export(
-        format=exports.find(row.format),
-        out=folder,
-        where=row.condition,
-        splits=dict(row.splits),
-        limit=row.row_limit,
-        options=msgspec.convert(row.options, Options),
-        shard_bytes=row.shard_bytes,
-        simulation=row.facts["simulation"],
-        extra=compare,
-    )
+    format, options = exports.find(row.format), msgspec.convert(row.options, Options)
+    values = {"limit": row.row_limit, "shard_bytes": row.shard_bytes, "simulation": row.facts["simulation"]}
+    order = write.Export(format, folder, row.condition, dict(row.splits), options=options, extra=compare, **values)
     with contextlib.closing(write.Selection(releases.keys(conn, row), row.key_width)) as kept:
         kept.left_out.update(row.facts.get("left_out", {}))
         kept.checks = row.facts.get("evaluator_checks")
