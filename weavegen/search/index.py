@@ -112,27 +112,14 @@ def search(
         for word in sorted(set(query.words))
     }
     idf = weights(frequencies, size)
+    # First the best `limit` texts by float32 scores that pass the filters.
     limit = max(MIN_CANDIDATES, 4 * top_k)
-    chosen = candidates(segments, query, idf, average_length, least_score, limit, newest_first)
-    return [match for match in exact_matches(chosen, query, idf, average_length) if match.score >= least_score]
-
-
-def candidates(
-    segments: Sequence[Segment],
-    query: Query,
-    idf: Mapping[str, float],
-    average_length: float,
-    least_score: float,
-    limit: int,
-    newest_first: bool,
-) -> Candidates:
-    """The best `limit` texts by float32 scores that pass the filters."""
-    weights = {word: times * idf[word] * (K1 + 1) for word, times in Counter(query.words).items()}
+    gains = {word: times * idf[word] * (K1 + 1) for word, times in Counter(query.words).items()}
     floor = max(least_score - FLOAT32_ERROR * abs(least_score), float(np.finfo(np.float32).tiny))
     scores, numbers, positions = np.zeros(0, np.float32), np.zeros(0, np.intp), np.zeros(0, np.intp)
     direction = -1 if newest_first else 1
     for number, segment in enumerate(segments):
-        segment_scores = float32_scores(segment, weights, average_length)
+        segment_scores = float32_scores(segment, gains, average_length)
         above = np.flatnonzero(segment_scores >= floor)
         if not len(above):
             continue
@@ -146,7 +133,8 @@ def candidates(
             best = best[order[:limit]]
             scores, numbers, positions = scores[best], numbers[best], positions[best]
             floor = max(floor, float(scores[-1]))
-    return [(segments[number], positions[numbers == number]) for number in np.unique(numbers).tolist()]
+    chosen = [(segments[number], positions[numbers == number]) for number in np.unique(numbers).tolist()]
+    return [match for match in exact_matches(chosen, query, idf, average_length) if match.score >= least_score]
 
 
 def float32_scores(segment: Segment, weights: Mapping[str, float], average_length: float) -> NDArray[np.float32]:
