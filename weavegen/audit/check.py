@@ -57,14 +57,9 @@ def sql_check(name: str) -> Check:
     text = sql.included((FOLDER / f"{name}.sql").read_text())
     header = HEADER.match(text)
     assert header is not None, f"{name}.sql has no header"
-    return Check(
-        name,
-        header["proves"].replace("\n--  ", ""),
-        header["subject"],
-        remark=header["findings"] == "remarks",
-        waits=header["findings"] == WHILE_DOWN,
-        sql=text[header.end() :],
-    )
+    proves, findings, query = header["proves"].replace("\n--  ", ""), header["findings"], text[header.end() :]
+    remark, waits = findings == "remarks", findings == WHILE_DOWN
+    return Check(name, proves, header["subject"], remark=remark, waits=waits, sql=query)
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -197,13 +197,9 @@ def search(
 
     if sum((trace is not None, job is not None, examples)) > 1:
         raise UsageError("give one of --trace, --job and --examples, or none of them to search everything")
-    scope = Scope(
-        trace_id=trace,
-        job_id=job,
-        blocks=not examples,
-        examples=examples or (trace is None and job is None and before is None),
-        until=None if before is None else moment(before),
-    )
+    everything = trace is None and job is None and before is None
+    until = None if before is None else moment(before)
+    scope = Scope(trace_id=trace, job_id=job, blocks=not examples, examples=examples or everything, until=until)
     with reading() as conn:
         hits = search_texts(conn, query, scope, type=type, least_score=min_score, top_k=n)
     note = "(nothing found)" if not hits else f"({len(hits)} found; where is trace:index)"

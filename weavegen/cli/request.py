@@ -45,17 +45,11 @@ def create(
     from weavegen.engine import enqueueing
 
     settings = by_type(pairs(set_))
+    lists = {"requirements": requirement or [], "constraints": constraint or []}
     enqueueing.check_services(configuration.load(), model)
     with reading():
         number = weavegen.requests.create(
-            objective,
-            requirements=requirement or [],
-            constraints=constraint or [],
-            user=user,
-            model=model,
-            seed=seed,
-            settings=settings,
-            mcp=mcp,
+            objective, **lists, user=user, model=model, seed=seed, settings=settings, mcp=mcp
         )
         created = weavegen.requests.show(number).request
     return Result(created, f"request {number} made: see it with  weavegen request show {number}")

@@ -73,17 +73,11 @@ def recorded(conn: Connection, row: Any, situation: str) -> Iterator[Row]:
     shared = values(row, COLUMNS) | hit_columns(texts, hits)
     shared |= {"query": row["query"], "rank": None, "known_good": row["known_good"]}
     if texts:
-        yield shared | {
-            "kind": "backtranslation",
-            "prompt": context.retrieved(texts) + "#bm25_query ",
-            "completion": row["query"] + "\n",
-        }
+        prompt = context.retrieved(texts) + "#bm25_query "
+        yield shared | {"kind": "backtranslation", "prompt": prompt, "completion": row["query"] + "\n"}
     if situation:
-        yield shared | {
-            "kind": "story",
-            "prompt": situation + query_header(row["type"]),
-            "completion": row["query"] + "\n" + row["body"].rstrip("\n") + END,
-        }
+        prompt, written = situation + query_header(row["type"]), row["body"].rstrip("\n") + END
+        yield shared | {"kind": "story", "prompt": prompt, "completion": row["query"] + "\n" + written}
 
 
 def hindsight(conn: Connection, row: Any, situation: str, frequencies: Counter[str]) -> Row | None:
@@ -98,14 +92,9 @@ def hindsight(conn: Connection, row: Any, situation: str, frequencies: Counter[s
         ids = [None if hit.example else hit.id for hit in hits]
         if row["block_id"] in ids:
             found = values(row, COLUMNS) | hit_columns(block_rows.retrieved_texts(conn, hits), hits)
-            return found | {
-                "kind": "hindsight",
-                "prompt": situation + query_header(row["type"]),
-                "completion": text + "\n",
-                "query": text,
-                "rank": ids.index(row["block_id"]) + 1,
-                "known_good": True,
-            }
+            found |= {"query": text, "rank": ids.index(row["block_id"]) + 1, "known_good": True}
+            prompt = situation + query_header(row["type"])
+            return found | {"kind": "hindsight", "prompt": prompt, "completion": text + "\n"}
     return None
 
 

@@ -36,14 +36,9 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
     for number, piece in enumerate(pieces(source, trace)):
         if not piece.counted:
             source.notes["tokens of some blocks were not counted: `tokens` is an estimate by bytes"] += 1
-        yield values(about, TEXTS.schema.names) | {
-            "text": "".join(piece.texts),
-            "piece": number,
-            "first_block": piece.first,
-            "blocks": len(piece.texts),
-            "tokens": piece.tokens,
-            "tokens_counted": piece.counted,
-        }
+        place = {"piece": number, "first_block": piece.first, "blocks": len(piece.texts)}
+        text = {"text": "".join(piece.texts), "tokens": piece.tokens, "tokens_counted": piece.counted}
+        yield values(about, TEXTS.schema.names) | place | text
 
 
 def about_trace(source: Source, view: str, trace: int) -> dict[str, Any] | None:

@@ -95,19 +95,16 @@ def conversation_rows(source: Source, trace: int) -> Iterator[tuple[Row, list[An
     if not found:
         source.left_out["the model wrote nothing in it"] += 1
     for number, conversation in enumerate(found):
-        yield (
-            values(row, MESSAGES.schema.names)
-            | {
-                "score": None if row["success"] is None else float(row["success"]),
-                "conversation": number,
-                "first_block": conversation[0].at,
-                "tools": next((message.tools for message in conversation if message.tools is not None), None),
-                "replies": sum(message.first == conversation[-1].first for message in conversation),
-                # The model read answers of tools as messages of the user.
-                "messages": [{"role": role(BlockType(one.type)), "content": one.text} for one in conversation],
-            },
-            conversation,
-        )
+        about = {
+            "score": None if row["success"] is None else float(row["success"]),
+            "conversation": number,
+            "first_block": conversation[0].at,
+            "tools": next((message.tools for message in conversation if message.tools is not None), None),
+            "replies": sum(message.first == conversation[-1].first for message in conversation),
+            # The model read answers of tools as messages of the user.
+            "messages": [{"role": role(BlockType(one.type)), "content": one.text} for one in conversation],
+        }
+        yield values(row, MESSAGES.schema.names) | about, conversation
 
 
 def message_rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:

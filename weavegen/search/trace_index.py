@@ -89,10 +89,8 @@ def rank(rows: Sequence[Any], query: Query, step: Retrieve, past: Sealed | None 
 
     def of_texts(example: bool) -> Segment:
         chosen = [(row, count) for row, count in zip(rows, counts, strict=True) if row.example == example]
-        columns = {
-            "ids": np.array([row.id for row, _ in chosen]),
-            "types": np.array([type_number(row.type) for row, _ in chosen]),
-        }
+        ids, types = [row.id for row, _ in chosen], [type_number(row.type) for row, _ in chosen]
+        columns = {"ids": np.array(ids), "types": np.array(types)}
         return segment_of([count for _, count in chosen], query_words, columns, example=example)
 
     def weights(frequencies: Mapping[str, int], size: int) -> dict[str, float]:
@@ -128,21 +126,11 @@ def insert_segment(conn: Connection, past: Sealed, trace_id: int, end: int, rows
     new = {word: posting.frequency() for word, posting in lists.postings(words).items()}
     old = past.frequencies(words)
     documents = [(row.id, text.total(), RETRIEVABLE.index(row.type)) for row, text in zip(rows, counts, strict=True)]
-    sql.run(
-        conn,
-        "search/insert_trace_segment",
-        trace_id=trace_id,
-        number=past.segments,
-        end=end,
-        documents=np.array(documents, DOCUMENT).tobytes(),
-        spread=pack_histogram(bm25.add_frequencies(past.histogram(), old, new)),
-    )
+    spread = pack_histogram(bm25.add_frequencies(past.histogram(), old, new))
+    values = {"end": end, "documents": np.array(documents, DOCUMENT).tobytes(), "spread": spread}
+    sql.run(conn, "search/insert_trace_segment", trace_id=trace_id, number=past.segments, **values)
     pairs = np.stack([lists.positions + past.segments * SEGMENT_BLOCKS, lists.counts], axis=1)
-    values = {
-        "trace": trace_id,
-        "segment": past.segments,
-        "words": words,
-        "documents": [old.get(word, 0) + new[word] for word in words],
-        "blocks": [pack_pairs(pairs[lists.rows(word)]) for word in words],
-    }
-    sql.run(conn, "search/insert_trace_postings", **values)
+    blocks = [pack_pairs(pairs[lists.rows(word)]) for word in words]
+    frequencies = [old.get(word, 0) + new[word] for word in words]
+    postings = {"words": words, "documents": frequencies, "blocks": blocks}
+    sql.run(conn, "search/insert_trace_postings", trace=trace_id, segment=past.segments, **postings)

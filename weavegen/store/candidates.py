@@ -32,20 +32,13 @@ def save(
 
     `tokens`: ids and logprobs of the sampled tokens of each candidate.
     """
+    type = QUERY if step.prompt.query else NEXT if step.prompt.next else step.prompt.type
+    same = {"trace": trace_id, "step": step_id, "index": index, "type": type, "parent": parent_id}
+    same |= {"round": step.round, "depth": step.depth or None}
     rows = [
-        {
-            "trace": trace_id,
-            "step": step_id,
-            "position": position,
-            "index": index,
-            "type": QUERY if step.prompt.query else NEXT if step.prompt.next else step.prompt.type,
-            "round": step.round,
-            "depth": step.depth or None,
-            "parent": parent_id,
-            "token_ids": ids,
-            "logprobs": logprobs,
-            **{name: getattr(candidate, name) for name in ("text", "finish_reason", "tokens")},
-        }
+        same
+        | {"position": position, "token_ids": ids, "logprobs": logprobs}
+        | {name: getattr(candidate, name) for name in ("text", "finish_reason", "tokens")}
         for position, (candidate, (ids, logprobs)) in enumerate(zip(texts, tokens, strict=True))
     ]
     sql.run_each(conn, "store/save_candidate", rows)
@@ -83,19 +76,12 @@ def save_scores(
 ) -> None:
     """Store every answer: one row per text and question."""
     stage = "selection" if step.sample is not None else "raw" if step.candidate is not None else "option"
+    same = {"trace": trace_id, "step": step_id, "stage": stage, "rubric": prompts.rubric_version()}
     rows = [
-        {
-            "trace": trace_id,
-            "step": step_id,
-            "candidate": candidate_id,
-            "position": position,
-            "stage": stage,
-            "rubric": prompts.rubric_version(),
-            "question": prompts.question_of(asked),
-            "wording": asked if asked != prompts.question_of(asked) else None,
-            "score": log_odds(answer),
-            **msgspec.structs.asdict(answer),
-        }
+        same
+        | {"candidate": candidate_id, "position": position, "question": (question := prompts.question_of(asked))}
+        | {"wording": asked if asked != question else None, "score": log_odds(answer)}
+        | msgspec.structs.asdict(answer)
         for position, (candidate_id, per_text) in enumerate(zip(ids, answers, strict=True))
         for asked, answer in zip(step.questions, per_text, strict=True)
     ]

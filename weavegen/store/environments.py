@@ -30,14 +30,9 @@ def save_evaluations(
     conn: Connection, trace_id: int, step_id: int, tick: int, evaluations: Sequence[Evaluated]
 ) -> None:
     """Store the results of evaluation callbacks."""
+    place = {"trace": trace_id, "step": step_id, "tick": tick}
     rows = [
-        {
-            "trace": trace_id,
-            "step": step_id,
-            "tick": tick,
-            "position": position,
-            **shown(evaluated, "scope", "title", "value", "protected", "cause"),
-        }
+        place | {"position": position} | shown(evaluated, "scope", "title", "value", "protected", "cause")
         for position, evaluated in enumerate(evaluations)
     ]
     sql.run_each(conn, "store/save_evaluation", rows)

@@ -25,11 +25,8 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load(conn: Connection, examples: Iterable[tuple[BlockType, Example]]) -> int:
     """Store the examples that are new. Returns how many were new."""
     rows: list[dict[str, Any]] = [
-        {
-            "sha256": hashlib.sha256(f"{type}\n{example.body}".encode()).hexdigest(),
-            "type": type,
-            **msgspec.structs.asdict(example),
-        }
+        {"type": type, "sha256": hashlib.sha256(f"{type}\n{example.body}".encode()).hexdigest()}
+        | msgspec.structs.asdict(example)
         for type, example in examples
     ]
     return sql.run(conn, "store/load_examples", examples=rows).rowcount

@@ -131,13 +131,9 @@ def _candidate(row: Any) -> Candidate:
 
 
 def _verdict(row: Any) -> Verdict:
-    return Verdict(
-        compiles=row.compiles,
-        error=row.error,
-        rewritten=row.text if row.rewritten is None else row.rewritten,
-        penalties=Penalties(**{name: getattr(row, name) for name in Penalties.__struct_fields__}),
-        viable=row.viable,
-    )
+    penalties = Penalties(**{name: getattr(row, name) for name in Penalties.__struct_fields__})
+    rewritten = row.text if row.rewritten is None else row.rewritten
+    return Verdict(compiles=row.compiles, error=row.error, viable=row.viable, rewritten=rewritten, penalties=penalties)
 
 
 def enqueue(
@@ -146,13 +142,8 @@ def enqueue(
     """Write a job with `n` queued forks. Returns its id and theirs. Raises UsageError for wrong settings."""
     job = sql.run(conn, "store/fork_parent", trace=cut.trace_id).one()._asdict()
     of_trace = {column: job.pop(column) for column in ("job_id", "bootstrap_id", "harbor_task_id", "params")}
-    job |= {
-        "name": name or f"fork of trace {cut.trace_id} at {cut.at}",
-        "seed": seed,
-        "version": version,
-        "enqueued_by": config.load().user,
-    }
-    job_id = jobs.insert_job(conn, job)
+    own = {"name": name or f"fork of trace {cut.trace_id} at {cut.at}", "seed": seed, "version": version}
+    job_id = jobs.insert_job(conn, job | own | {"enqueued_by": config.load().user})
     sql.run(conn, "store/fork_copy_settings", job=job_id, parent=of_trace["job_id"])
     sql.run(conn, "store/copy_documents", source=of_trace["job_id"], target=job_id)
     if values:
@@ -168,36 +159,20 @@ def enqueue(
 
 
 COPIES = (
-    "fork_copy_blocks",
-    "fork_leave_corpus_queue",
-    "fork_copy_tokens",
-    "fork_copy_evaluations",
-    "fork_copy_labels",
-    "fork_copy_messages",
-    "fork_copy_exchanges",
-    "fork_copy_events",
-    "fork_copy_programs",
-    "fork_update_counts",
-)
+    "fork_copy_blocks", "fork_leave_corpus_queue", "fork_copy_tokens", "fork_copy_evaluations", "fork_copy_labels",
+    "fork_copy_messages", "fork_copy_exchanges", "fork_copy_events", "fork_copy_programs", "fork_update_counts",
+)  # fmt: skip
 """The queries that copy everything but the ticks and the steps, in order."""
 
 
 def copy_prefix(conn: Connection, trace_id: int, cut: Cut, settings: trace_rows.TickSettings) -> None:
     """Give a fork that was just started what the other trace had at the cut."""
     parent = trace(conn, cut.trace_id)
-    values = {
-        "child": trace_id,
-        "parent": parent.id,
-        "at": cut.at,
-        "tick": cut.tick,
-        "open": cut.open,
-        "callers": list(cut.callers),
-        "before": 2**63 - 1 if cut.before is None else cut.before,
-        "revision": settings.revision,
-        "paused": settings.paused_seconds - cut.paused_seconds,  # a fork has the time that was left at the cut
-        "clock": cut.clock,
-        "moment": cut.clock + parent.lag,
-    }
+    before = 2**63 - 1 if cut.before is None else cut.before
+    paused = settings.paused_seconds - cut.paused_seconds  # a fork has the time that was left at the cut
+    values = {"child": trace_id, "parent": parent.id, "revision": settings.revision, "paused": paused}
+    values |= {"at": cut.at, "tick": cut.tick, "open": cut.open, "callers": list(cut.callers), "before": before}
+    values |= {"clock": cut.clock, "moment": cut.clock + parent.lag}
     sql.run(conn, "store/fork_copy_ticks", **values)
     sql.run(conn, "store/fork_copy_steps", **values)
     for number in cut.open:

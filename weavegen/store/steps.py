@@ -48,16 +48,10 @@ def insert_ready(
     rows = []
     for ordinal, step in steps:
         queue = f"{step.queue}.{host}" if isinstance(step, Execute) and host else step.queue
-        rows.append(
-            {
-                "ordinal": ordinal,
-                "kind": step.kind,
-                "label": f"trace {trace_id} tick {tick} {step.summary}".rstrip(),
-                "request": step,
-                "status": StepStatus.RUNNING if step.queue is None else StepStatus.READY,
-                "queue": queue or "control",
-            }
-        )
+        label = f"trace {trace_id} tick {tick} {step.summary}".rstrip()
+        status = StepStatus.RUNNING if step.queue is None else StepStatus.READY
+        row = {"ordinal": ordinal, "kind": step.kind, "label": label, "request": step, "status": status}
+        rows.append(row | {"queue": queue or "control"})
     place = {"trace": trace_id, "tick": tick, "run": run}
     return [Message(*row) for row in sorted(sql.run(conn, "store/insert_steps", **place, steps=rows, resend=resend))]
 

@@ -58,20 +58,11 @@ class Pages:
         with self.reader.connect() as conn:
             job = reports.jobs(conn, job_id)[0]
             rows, more = listing.rows(conn, job_id, asked, number)
-            return page(
-                "job.html",
-                job=job,
-                now={},
-                about=traces.rows(conn, "job_settings", job=job_id)[0],
-                outcomes=traces.rows(conn, "outcomes", job=job_id)[0],
-                age=max(reports.materialised(conn, "tick_stats, tick_sums").values(), default=None),
-                traces=rows,
-                asked=asked,
-                link=partial(listing.address, asked),
-                page=number,
-                more=more,
-                faults=faults(conn, configuration.load()),
-            )
+            about, outcomes = (traces.rows(conn, query, job=job_id)[0] for query in ("job_settings", "outcomes"))
+            age = max(reports.materialised(conn, "tick_stats, tick_sums").values(), default=None)
+            found = faults(conn, configuration.load())
+        table = {"traces": rows, "asked": asked, "link": partial(listing.address, asked), "page": number, "more": more}
+        return page("job.html", job=job, now={}, about=about, outcomes=outcomes, age=age, faults=found, **table)
 
     def trace(self, request: Request) -> Response:
         """A trace at the block in the path, else at the first block that was written, after the bootstrap's tick."""
@@ -80,21 +71,11 @@ class Pages:
             if at is not None and at >= trace["blocks"]:
                 raise UsageError(f"trace {trace['id']} has no block {at}: it has {trace['blocks']} so far")
             start = at if at is not None else min(trace["first_written"], max(0, trace["blocks"] - 1))
-            opened = start // traces.BLOCKS_PER_PIECE
-            first = opened * traces.BLOCKS_PER_PIECE
-            return page(
-                "trace.html",
-                trace=trace,
-                layout=traces.pieces(conn, trace["id"]),
-                piece=traces.BLOCKS_PER_PIECE,
-                opened=opened,
-                blocks=traces.blocks(conn, trace["id"], first, first + traces.BLOCKS_PER_PIECE),
-                at=at,
-                start=start,
-                jumps=JUMPS,
-                trace_id=trace["id"],
-                me=self.me(request),
-            )
+            layout, piece = traces.pieces(conn, trace["id"]), traces.BLOCKS_PER_PIECE
+            opened = start // piece
+            blocks = traces.blocks(conn, trace["id"], opened * piece, (opened + 1) * piece)
+        place = {"layout": layout, "piece": piece, "opened": opened, "at": at, "start": start, "jumps": JUMPS}
+        return page("trace.html", trace=trace, trace_id=trace["id"], blocks=blocks, me=self.me(request), **place)
 
     def blocks(self, request: Request) -> Response:
         """Blocks without a page around them."""

@@ -37,16 +37,10 @@ class ToolRequests:
         with self.reader.connect() as conn:
             row, changes = store.load(conn, number), store.changes(conn, number)
             trace = {"model": None} if row.trace_id is None else traces.trace(conn, row.trace_id)
-        return page(
-            "request.html",
-            request=row,
-            changes=changes,
-            trace=trace,
-            over=row.status in store.OVER,
-            asks=row.status == RequestStatus.WAITING_FEEDBACK,
-            open=self.writable,
-            cancel=request.query_params.get("cancel") == "1",
-        )
+        state = {"over": row.status in store.OVER, "asks": row.status == RequestStatus.WAITING_FEEDBACK}
+        cancel = request.query_params.get("cancel") == "1"
+        values = {"changes": changes, "trace": trace, "open": self.writable, "cancel": cancel}
+        return page("request.html", request=row, **values, **state)
 
     async def create(self, request: Request) -> Response:
         """Makes the request in the form. Each line of a list is one requirement or constraint."""

@@ -24,20 +24,11 @@ from weavegen.store import reports
 TOOLS: dict[str, Callable[..., str]] = {
     tool.__name__: tool
     for tool in (
-        documents.list_documents,
-        documents.search_documents,
-        documents.grep_documents,
-        documents.read_document,
-        corpus.search_corpus,
-        corpus.read_blocks,
-        corpus.sql,
-        library.read_request,
-        library.past_requests,
-        library.preferences,
-        library.find_tools,
-        library.read_tool,
+        documents.list_documents, documents.search_documents, documents.grep_documents, documents.read_document,
+        corpus.search_corpus, corpus.read_blocks, corpus.sql,
+        library.read_request, library.past_requests, library.preferences, library.find_tools, library.read_tool,
     )
-}
+}  # fmt: skip
 """Each function takes a connection, the id of the trace that asks, and by name the arguments that are declared."""
 MAX_ANSWER_CHARS = 200_000
 """Longer answers are cut off. An agent's program shortens them further for its model."""

@@ -75,14 +75,8 @@ def grep_documents(conn: Connection, trace_id: int, *, pattern: str, folder: str
     documents_in(documents.listed(conn, job_id), folder)
     name = normal(folder)
     # PostgreSQL's matcher can be interrupted at any time, also where a pattern would take for ever: see `consult`.
-    values = {
-        "job": job_id,
-        "folder": f"{name}/" if name else "",
-        "pattern": postgres_pattern(pattern),
-        "max_chars": MAX_MATCH_CHARS,
-        "max_matches": MAX_MATCHES + 1,
-    }
-    rows = sql.run(conn, "search/grep", **values).all()
+    asked = {"job": job_id, "folder": f"{name}/" if name else "", "pattern": postgres_pattern(pattern)}
+    rows = sql.run(conn, "search/grep", **asked, max_chars=MAX_MATCH_CHARS, max_matches=MAX_MATCHES + 1).all()
     if not rows:
         return "no line matches"
     shown = [f"{row.path}:{row.number}: {row.line}" for row in rows[:MAX_MATCHES]]
