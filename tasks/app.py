@@ -106,7 +106,7 @@ def steady() -> datetime.datetime:
 
 def every(seconds: float, task: str, **options: Any) -> dict[str, Any]:
     """An entry of beat's schedule. Messages expire by the clock of the worker's host, which may differ by minutes."""
-    return {"task": task, "schedule": periodic(seconds, nowfun=steady), "options": {"expires": 3600.0, **options}}
+    return {"task": task, "schedule": periodic(seconds, nowfun=steady), "options": {"expires": 300.0, **options}}
 
 
 schedule: dict[str, dict[str, Any]] = {

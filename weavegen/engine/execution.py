@@ -44,7 +44,8 @@ from weavegen.variables import resolved, resolved_values
 log = logging.getLogger(__name__)
 MAX_DEATHS = 6
 """Deaths of a trace's environments; after one more the trace fails. A block that kills its process costs two."""
-START_SECONDS = 60.0  # time limit for starting the MCP servers of a box, unless operations may take longer
+START_SECONDS = 60.0
+"""Time limit for starting a box's MCP servers, unless operations may take longer, and for listing others' tools."""
 POLL_SECONDS = 0.2  # time between checks for a person's message
 
 
@@ -150,13 +151,19 @@ class Execution:
                 rows = sql.run(conn, "store/briefs_of_blocks", trace=self.trace_id, first=index, until=until)
                 return [BlockBrief(*row) for row in rows]
 
-        if self.spec.harbor is not None and until is None:
-            with single().connect() as conn:
-                left = sql.run(conn, "store/seconds_left", trace=self.trace_id, tick=self.claim.tick).scalar_one()
-            limits = dataclasses.replace(limits, seconds=min(limits.seconds, max(left, Limits().seconds)))
+        if until is None:
+            limits = dataclasses.replace(limits, seconds=self.within_time(limits.seconds))
         chat, complete = partial(self.exchange_messages, step_id), partial(self.complete, step_id)
         tool = partial(self.call_tool, step_id, again=until is not None)
         return environment.execute(step_id, step, blocks_from, self.ask, limits, chat, complete, tool)
+
+    def within_time(self, seconds: float) -> float:
+        """At most the time that the agent of a Harbor task has left; but that of an ordinary operation in any case."""
+        if self.spec.harbor is None:
+            return seconds
+        with single().connect() as conn:
+            left = sql.run(conn, "store/seconds_left", trace=self.trace_id, tick=self.claim.tick).scalar_one()
+        return min(seconds, max(float(left), Limits().seconds))
 
     def in_box(self, step: Execute) -> bool:
         """Whether a step calls a tool of a server that runs in the box."""
@@ -181,7 +188,7 @@ class Execution:
         for name, server in sorted(self.spec.mcp_servers.items()):
             if server.command is None:
                 room = MAX_CHARS - sum(len(listed.get("tools", "")) for listed in found.values())
-                found[name] = mcp_http.list_tools(name, server, self.limits.seconds, room)
+                found[name] = mcp_http.list_tools(name, server, min(self.limits.seconds, START_SECONDS), room)
         return found
 
     def call_tool(self, step_id: int, wish: ToolRequest, *, again: bool) -> dict[str, Any]:
@@ -201,7 +208,7 @@ class Execution:
             before = messages.begin_call(conn, step_id, wish.turn, request, again=again)
         if before is not None:
             return before
-        answer = mcp_http.call(wish.server, server, wish.tool, arguments, self.limits.seconds)
+        answer = mcp_http.call(wish.server, server, wish.tool, arguments, self.within_time(self.limits.seconds))
         with database().begin() as conn:
             messages.end_call(conn, step_id, wish.turn, answer)
         return answer

@@ -36,6 +36,8 @@ T = TypeVar("T", bound=Held)
 
 OF_HOST = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}
 """Numbers of errors of a host that lacks disk, memory, processes or open files. They are no fault of a step."""
+LIMITS = ("54", "53200", "53400", "57014")
+"""PostgreSQL's errors, by class or code, that another attempt meets again: limits, memory, room for sorting, time."""
 UNSTORED_SECONDS = 10.0  # what a model wrote was lost with the attempt, so the next one waits longer than others
 
 
@@ -218,14 +220,14 @@ def give_back(table: LeaseTable, row: Held, error: TransientError) -> Outcome:
 def held(leases: Leases, row: T, work: Callable[[T], Outcome]) -> Outcome:
     """Do the work of a claimed row. After an error of the database, perhaps for lack of disk, the row is given back.
 
-    Such an attempt does not count. Where that is impossible too, or the row itself exceeds a limit of the database
-    (class 54 of its errors), the error is raised, and the lease expires.
+    Such an attempt does not count. Where that is impossible too, or the row itself exceeds a limit of the database, the
+    error is raised, and the lease expires.
     """
     with leases.hold(row):
         try:
             return work(row)
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            if not (error.sqlstate or "").startswith("54"):
+            if not (error.sqlstate or "").startswith(LIMITS):
                 why = Unserved(f"the database: {' '.join(str(error).split())}", seconds=UNSTORED_SECONDS)
                 with contextlib.suppress(psycopg.Error):
                     return give_back(leases.table, row, why)

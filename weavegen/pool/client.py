@@ -49,8 +49,8 @@ OPTIONAL = (
 CHAT_ONLY = "{url} has only the chat API: for weave and planning use vLLM or llama.cpp, which have logprobs"
 UNKNOWN = re.compile("unrecognized|unknown|unexpected|extra|unsupported|not (?:supported|enabled|permitted)")
 """Words of servers that refuse a parameter, whatever its value."""
-FEWER_CHOICES = re.compile(r"['\"`]n['\"`](?:.*<= (\d+))?|only one completion choice", re.IGNORECASE)
-"""A refusal of so many choices, with the number that the server allows, if it tells; as by llama.cpp."""
+FEWER_CHOICES = re.compile(r"'n': Value must be .*?<= (\d+)|[Oo]nly one completion choice")
+"""llama.cpp's refusals of so many choices: the first has the number that it allows."""
 BYTES_PER_TOKEN, BYTES_PER_LISTED_TOKEN = 512, 1024
 """Bytes that an answer may have for a sampled token, and for a token whose logprob is listed, with generous room."""
 
@@ -374,7 +374,8 @@ class ModelClient:
             allowed = FEWER_CHOICES.search(str(error))
             if allowed is None or n == 1:
                 raise
-            self._most_choices = min(n - 1, int(allowed[1] or 1))
+            self._most_choices = max(1, min(n - 1, int(allowed[1] or 1)))
+            logger.warning("%s writes at most %d choices for a request", self.base_url, self._most_choices)
             return self._complete(prompts, n, priority, most, **options)
         usage = answer.usage or _Usage()
         details = usage.prompt_tokens_details

@@ -36,6 +36,8 @@ def _job(conn: Connection, caller: Any, agent: str, settings: Settings) -> int:
     """The job of the traces that a job delegates to an agent, locked. It is made if there is none."""
     defaults = Settings()
     inherited = {key: value for key in INHERITED if (value := getattr(settings, key)) != getattr(defaults, key)}
+    if caller.harbor:  # its time is that of the agent of a Harbor task
+        inherited.pop("callback_seconds", None)
     own = inherited | settings.delegates.get(agent, {})
     model = own.pop("model", caller.asked_model)
     values = {"caller": caller.id, "agent": agent, "model": model, "seed": derive_seed(caller.seed, "delegate", agent)}
