@@ -527,8 +527,7 @@ def test_many_files_of_traces_are_in_subfolders(
     written = write.export(conn, write.Export(format=exports.find("sessions"), out=tmp_path / "out"))
     [traces] = conn.execute(Statement("select array_agg(id order by id) from traces")).one()
     assert written.files == [f"train/{trace // 1000}000/trace-{trace}.jsonl" for trace in traces]
-    lines = [line for file in written.files for line in (tmp_path / "out" / file).read_text().splitlines()]
-    assert len(load(tmp_path / "out", tmp_path / "cache")["train"]) == len(lines)
+    assert "path: train/**" in (tmp_path / "out" / "README.md").read_text()
 
 
 # ------------------------------------------------------------------------------------------------ splits
