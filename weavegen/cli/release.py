@@ -70,10 +70,7 @@ def release(
             written = again(conn, name, rebuild, progress)
         else:
             order = options.order(format)
-            if not name or name != one_line(name) or len(name) > MAX_NAME_CHARS or name.startswith("-"):
-                rule = f"give one line of {MAX_NAME_CHARS} characters"
-                raise UsageError(f"{name!r:.50} can't be the name of a release: {rule}")
-            written = freeze(conn, name, order, near_duplicates or None, configuration.load(), progress)
+            written = freeze(conn, checked(name), order, near_duplicates or None, configuration.load(), progress)
         row = releases.load(conn, name)
     folder = verify or rebuild or options.out
     value = {"release": name, "folder": str(folder), "differences": differences, "facts": row.facts}
@@ -95,3 +92,10 @@ def report(row: Any, name: str, folder: Path | None, differences: list[str], wri
         yield Text(f"--rebuild can't write it again once {CHANGED[row.format]}", "yellow")
     if written.simulated:
         yield SIMULATED_DATA
+
+
+def checked(name: str) -> str:
+    """The name, if it is one for a release. Raises UsageError."""
+    if not name or name != one_line(name) or len(name) > MAX_NAME_CHARS or name.startswith("-"):
+        raise UsageError(f"{name!r:.50} can't be the name of a release: give one line of {MAX_NAME_CHARS} characters")
+    return name
