@@ -6,14 +6,26 @@ from collections import Counter
 import pytest
 
 from tests.support.policies import compose
+from weavegen.agents.sampling import ScoredCandidate
 from weavegen.agents.tables import outcome_table, problem_map
+from weavegen.agents.write_block import good_enough
 from weavegen.errors import UsageError
 from weavegen.kernel.context import PINNED, question_suffix, window
 from weavegen.kernel.replay import draw_label
 from weavegen.kernel.seeds import derive_seed
-from weavegen.kernel.selection import accepts, best, draw, log_odds, mean_score, penalised, probability
+from weavegen.kernel.selection import draw, log_odds, mean_score, penalised, probability
 from weavegen.kernel.settings import Settings, settings
-from weavegen.kernel.steps import Evaluated, Executed, Failure, Penalties, Prompt, SubagentState, Verdict, YesNo
+from weavegen.kernel.steps import (
+    Candidate,
+    Evaluated,
+    Executed,
+    Failure,
+    Penalties,
+    Prompt,
+    SubagentState,
+    Verdict,
+    YesNo,
+)
 from weavegen.trace.blocks import Block, BlockType
 
 FAILURE = Failure(type="ValueError", message="no", traceback="...", stage="evaluation")
@@ -34,9 +46,8 @@ def test_the_score_of_several_questions_is_their_mean_without_undefined_ones() -
 def test_a_candidate_without_a_score_is_never_preferred_to_one_with_a_score() -> None:
     worst = penalised(-21.0, Penalties(syntax=2.0, shape=9.0))
     scores = [penalised(None, Penalties()), worst, penalised(None, Penalties(shape=1.0))]
-    assert best(scores) == 1
     assert {draw(scores, derive_seed(number)) for number in range(1000)} == {1}
-    assert not accepts(scores[:1], [Verdict(compiles=True, rewritten="", penalties=Penalties())], -50.0)
+    assert not good_enough([candidate(YesNo(yes=0.0, no=0.0), compiles=True)], -50.0)
     assert draw(scores[::2], 1) in (0, 1), "softmax stays defined without any score"
 
 
@@ -53,12 +64,17 @@ def test_draws_follow_softmax() -> None:
 
 
 def test_a_round_is_accepted_if_its_best_candidate_compiles_and_scores_enough() -> None:
-    good = Verdict(compiles=True, rewritten="", penalties=Penalties())
-    bad = Verdict(compiles=False, rewritten="", penalties=Penalties(syntax=2.0))
-    assert best([0.5, 2.0, 2.0]) == 1
-    assert accepts([0.5, 1.0], [good, good], 1.0)
-    assert not accepts([0.5, 0.9], [good, good], 1.0)
-    assert not accepts([0.5, 3.0], [good, bad], 1.0)
+    low, high = YesNo(yes=0.5, no=0.3), YesNo(yes=0.6, no=0.2)
+    assert good_enough([candidate(low, compiles=True), candidate(high, compiles=True)], math.log(3) - 1e-9)
+    assert not good_enough([candidate(low, compiles=True), candidate(high, compiles=True)], math.log(3) + 1e-9)
+    assert not good_enough([candidate(low, compiles=True), candidate(high, compiles=False)], 0.1)
+
+
+def candidate(answer: YesNo, *, compiles: bool) -> ScoredCandidate:
+    """A whole candidate without penalties."""
+    verdict = Verdict(compiles=compiles, rewritten="", penalties=Penalties())
+    text = Candidate(text="", finish_reason="stop", tokens=1)
+    return ScoredCandidate((0, 0), text, verdict, [answer], depth=0, tokens=1, unfinished=False)
 
 
 def test_the_window_drops_blocks_in_chunks() -> None:

@@ -12,7 +12,7 @@ from weavegen.agents.tree_search import tree_search
 from weavegen.kernel import prompts
 from weavegen.kernel.context import window
 from weavegen.kernel.replay import record
-from weavegen.kernel.selection import accepts, furthest, mean_score, probability
+from weavegen.kernel.selection import furthest, mean_score, probability
 from weavegen.kernel.steps import Append, Candidate, Prompt, Retrieve, Score
 from weavegen.trace.blocks import FULL_BLOCK, IMAGINED, PROSE, BlockType
 from weavegen.trace.query import parse, restricted
@@ -125,8 +125,8 @@ def good_enough(candidates: Sequence[ScoredCandidate], threshold: float) -> bool
     """Whether the round's best candidate is good enough to end the search: if some were tried, whether one ran."""
     if any(candidate.ran is not None for candidate in candidates):
         return any(candidate.ran for candidate in candidates)
-    scores = [candidate.score for candidate in candidates]
-    return accepts(scores, [candidate.verdict for candidate in candidates], threshold)
+    best = max(candidates, key=lambda candidate: candidate.score)
+    return best.verdict.compiles and best.score >= threshold
 
 
 def retrieve(t: Tick, draft: Append, prompt: Prompt) -> Part[tuple[Append, Prompt]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Protocol, TypeAlias, TypeVar
 
-from weavegen.kernel.steps import Penalties, Verdict, YesNo
+from weavegen.kernel.steps import Penalties, YesNo
 
 Line: TypeAlias = tuple[float, float]
 """A correction of log odds: slope and intercept."""
@@ -48,11 +48,6 @@ def penalised(score: float | None, penalties: Penalties) -> float:
     return score - excess - penalties.total()
 
 
-def best(scores: Sequence[float]) -> int:
-    """Position of the highest score; of equal ones, the first."""
-    return max(range(len(scores)), key=scores.__getitem__)
-
-
 def draw(scores: Sequence[float], seed: int) -> int:
     """A position, drawn by softmax(scores)."""
     top = max(scores)
@@ -87,9 +82,3 @@ def furthest(candidates: Sequence[T]) -> list[T]:
     """Those that got furthest when they were tried; all if none ran or failed then."""
     tried, most = any(one.ran is not None for one in candidates), max(one.achieved for one in candidates)
     return [one for one in candidates if not tried or one.achieved == most]
-
-
-def accepts(scores: Sequence[float], verdicts: Sequence[Verdict], threshold: float) -> bool:
-    """Whether a round's best candidate ends the cascade."""
-    top = best(scores)
-    return verdicts[top].compiles and scores[top] >= threshold
