@@ -73,49 +73,43 @@ def remove(groups: tuple[str, ...], wait: float = 0.5) -> None:
     """Remove groups whose processes have ended. Retries for `wait` seconds while the kernel calls them busy."""
     deadline = time.monotonic() + wait
     for group in groups:
-        while True:
-            try:
+        while os.path.exists(group):
+            with contextlib.suppress(OSError):
                 os.rmdir(group)
-            except FileNotFoundError:
                 break
-            except OSError:
-                if time.monotonic() < deadline:
-                    time.sleep(0.005)
-                    continue
-            break
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(0.005)
 
 
 def killed_for_memory(groups: tuple[str, ...]) -> bool:
     """Whether the kernel has killed a process in these groups for exceeding the memory limit."""
-    for group in groups:
-        for file in ("memory.oom_control", "memory.events"):
-            with contextlib.suppress(OSError):
-                counts = dict(line.split() for line in Path(group, file).read_text().splitlines())
-                if int(counts.get("oom_kill", "0")) > 0:
-                    return True
-    return False
+    files = (Path(group, name) for group in groups for name in ("memory.oom_control", "memory.events"))
+    return any(number(file, "oom_kill") for file in files)
 
 
 def cpu_seconds(groups: tuple[str, ...]) -> float | None:
     """Return the processor time used in these groups so far; None if no controller counts it."""
     for group in groups:
-        with contextlib.suppress(OSError):
-            return int(Path(group, "cpuacct.usage").read_text()) / 1e9
-        with contextlib.suppress(OSError):
-            counts = dict(line.split() for line in Path(group, "cpu.stat").read_text().splitlines())
-            if "usage_usec" in counts:
-                return int(counts["usage_usec"]) / 1e6
+        if (nanoseconds := number(Path(group, "cpuacct.usage"))) is not None:
+            return nanoseconds / 1e9
+        if (microseconds := number(Path(group, "cpu.stat"), "usage_usec")) is not None:
+            return microseconds / 1e6
     return None
 
 
 def limits_memory(groups: tuple[str, ...], limits: Limits) -> bool:
     """Whether the kernel enforces the memory limit on these groups."""
-    for group in groups:
-        for file in ("memory.max", "memory.limit_in_bytes"):
-            with contextlib.suppress(OSError, ValueError):  # missing, or "max"
-                if int(Path(group, file).read_text()) <= limits.memory:
-                    return True
-    return False
+    found = (number(Path(group, name)) for group in groups for name in ("memory.max", "memory.limit_in_bytes"))
+    return any(limit is not None and limit <= limits.memory for limit in found)
+
+
+def number(file: Path, name: str | None = None) -> int | None:
+    """Return the number in a control file, or after `name` in it; None if it is missing, or "max"."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        text = file.read_text()
+        return int(text if name is None else dict(line.split() for line in text.splitlines())[name])
+    return None
 
 
 @cache
@@ -131,8 +125,7 @@ def parents() -> tuple[Path, ...]:
                 for parent in candidates:
                     with contextlib.suppress(OSError):
                         (parent / "cgroup.subtree_control").write_text("+memory +pids +cpu")
-                useful = next((path for path in candidates if usable(path, "memory.max")), None)
-                if useful is not None:
+                if useful := next((path for path in candidates if usable(path, "memory.max")), None):
                     usable_parents[useful] = None
                 continue
             for name in names.split(","):
@@ -192,9 +185,7 @@ def mounted() -> dict[str, Path]:
     with contextlib.suppress(OSError):
         for row in Path("/proc/self/mounts").read_text().splitlines():
             _, place, kind, options, *_ = row.split()
-            if kind == "cgroup2":
-                mounts.setdefault("", Path(place))
-            elif kind == "cgroup":
-                for name in options.split(","):
+            if kind in ("cgroup", "cgroup2"):
+                for name in options.split(",") if kind == "cgroup" else [""]:
                     mounts.setdefault(name, Path(place))
     return mounts
