@@ -1017,7 +1017,7 @@ class TestFilesOfWeaveAgent:
     def test_schemas_of_weave_agent_are_checked(
         self, config: Config, start: Start, schema: dict[str, Any], value: dict[str, Any], wrong: str | None
     ) -> None:
-        folder = packages.install(config, packages.default_requirements())
+        folder = packages.install(config, packages.LOCK.read_text())
         source = (
             f"def action_go(self):\n    helper = agent.subagent('helper', None, '', {schema!r}, 5)\n"
             f"    helper.return_to_caller({value!r})\nself.add_action('Go', action_go)\n"

@@ -650,7 +650,7 @@ class TestDiscord:
             "self.add_action('Talk', action_talk)\n"
         )
         config = configuration.load()
-        folder = packages.install(config, packages.default_requirements())
+        folder = packages.install(config, packages.LOCK.read_text())
         [executed] = dry_run(config, source, packages=folder)
         sent, status, said, refused, empty = value(executed)
         assert (sent, status) == ([200, {"id": 2}], 200)

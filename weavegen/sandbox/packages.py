@@ -35,10 +35,6 @@ INSTALL_SECONDS = 900.0
 MAX_REQUIREMENTS_CHARS = 2**20
 
 
-def default_requirements() -> str:
-    return LOCK.read_text()
-
-
 def install(config: Config, requirements: str, versions: Mapping[str, str] | None = None) -> Path:
     """Return the folder with the packages of a requirements file, which pip installs if it is missing.
 
@@ -149,7 +145,7 @@ def from_file(config: Config, file: str | Path) -> Packages:
 
 def usual(config: Config) -> Packages | None:
     """The default packages. None, with a warning, if they can't be installed here."""
-    text = default_requirements()
+    text = LOCK.read_text()
     try:
         return Packages(requirements=text, versions=read_versions(install(config, text)))
     except UsageError as error:
@@ -171,7 +167,7 @@ def on_this_host(config: Config, packages: Packages | None) -> Path | None:
 
 def main() -> None:
     """Install the default packages for all installations with this Python environment."""
-    text = default_requirements()
+    text = LOCK.read_text()
     folder = SHARED / folder_name(text)
     for old in SHARED.glob("*"):
         if old != folder:

@@ -80,8 +80,7 @@ def _settings(config: Config) -> str:
     with _problem("unknown", "start the database first"):
         postgres.check(config)
     mine = shown_settings(config)
-    found = _stored(config, lambda conn: [row for row in workers.rows(conn) if not row.silent], None)
-    if found is None:
+    if (found := _stored(config, lambda conn: [row for row in workers.rows(conn) if not row.silent], None)) is None:
         raise Problem("unknown", "migrate the database with `weavegen up`")
     others, versions = {row.node: row.settings for row in found}, {row.version for row in found} - {__version__}
     for node, settings in others.items():
@@ -134,8 +133,7 @@ def _bubblewrap(config: Config) -> str:
 
 def _packages(config: Config) -> str:
     """Count the default packages of boxes, without installing them."""
-    found = packages.installed(config, packages.default_requirements())
-    if found is None:
+    if (found := packages.installed(config, packages.LOCK.read_text())) is None:
         raise Problem("the default packages are not installed here", "the first job installs them with pip")
     return f"{len(packages.read_versions(found))} in boxes by default"
 
@@ -189,8 +187,7 @@ def _schema(config: Config) -> str:
 
 
 def _model(config: Config) -> str:
-    keys = _server_keys(config)
-    if not keys:
+    if not (keys := _server_keys(config)):
         advice = "set OPENAI_BASE_URL, start a small model with `weavegen up`, or add one: `weavegen pool add`"
         raise Problem("none", advice)
     failing = {server.url: server for server in _stored(config, lambda conn: servers.failing(conn, keys), None) or []}
