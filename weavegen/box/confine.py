@@ -49,8 +49,7 @@ def confine() -> None:
     instructions = ctypes.create_string_buffer(data, len(data))
     program = struct.pack("HP", len(data) // 8, ctypes.addressof(instructions))  # struct sock_fprog
     prctl = ctypes.CDLL(None, use_errno=True).prctl
-    install = (PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program)
-    for arguments in ((PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), install):
+    for arguments in ((PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), (PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program)):
         if prctl(*arguments) != 0:
             raise OSError(ctypes.get_errno(), "the process can't be confined")
 

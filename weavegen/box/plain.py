@@ -40,10 +40,6 @@ def show(value: object, limit: int = MAX_MESSAGE_CHARS) -> str:
     return clean(text, limit)
 
 
-class _TooMuch(Exception):
-    """The value has too many parts, or is nested too deeply."""
-
-
 def plain(value: object) -> Any:
     """Convert a value to JSON data. Parts that JSON can't hold, and values that are too large, become their repr."""
     left = MAX_VALUES
@@ -52,7 +48,7 @@ def plain(value: object) -> Any:
         nonlocal left
         left -= 1
         if left < 0 or depth > 12:
-            raise _TooMuch
+            raise RecursionError  # it has too many parts, or is nested too deeply
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
@@ -74,7 +70,7 @@ def plain(value: object) -> Any:
     try:
         result = walk(value, 0)
         return result if size(result) <= 4 * MAX_TEXT_CHARS else show(value)
-    except (_TooMuch, RecursionError):
+    except RecursionError:
         return show(value)
 
 

@@ -148,8 +148,7 @@ class SocketServer:
 
     def _read(self, connection: socket.socket) -> None:
         try:
-            data = connection.recv(2**18)
-            if not data:
+            if not (data := connection.recv(2**18)):
                 self._drop(connection)
                 return
             for payload in self._readers[connection].feed(data):
@@ -194,8 +193,7 @@ class SocketServer:
             self._answers.put({"number": number, "error": "no operation is running"})
             return
         self._request_in_flight = (step_id, number, message)
-        connection = self._waiting[step_id]
-        if connection is not None:
+        if (connection := self._waiting[step_id]) is not None:
             self._send(connection, frame(message, MAX_BYTES_FROM_BOX))
 
     def _finish(self, step_id: int, data: bytes) -> None:
@@ -206,8 +204,7 @@ class SocketServer:
         if request is not None and request[0] == step_id:  # from a thread that outlived its callback
             self._answers.put({"number": request[1], "error": "the operation is over"})
             self._request_in_flight = None
-        connection = self._waiting.pop(step_id, None)
-        if connection is not None:
+        if (connection := self._waiting.pop(step_id, None)) is not None:
             self._send(connection, data)
 
     def _send(self, connection: socket.socket, data: bytes) -> None:
@@ -220,6 +217,4 @@ class SocketServer:
         if self._readers.pop(connection, None) is not None:
             self._selector.unregister(connection)
             connection.close()
-        for step_id, waiting in self._waiting.items():
-            if waiting is connection:
-                self._waiting[step_id] = None
+        self._waiting |= {step_id: None for step_id, waiting in self._waiting.items() if waiting is connection}

@@ -104,27 +104,19 @@ def lint(type: BlockType, text: str, *, tokens: int = 0, after_debug: bool = Fal
     tree = _read(text)
     length = max(0, tokens - 96) * 0.5 / 672 if after_debug else 0.0
     if isinstance(tree, str):
-        return Verdict(
-            compiles=False,
-            error=tree,
-            rewritten=without_fake_lines(text),
-            penalties=Penalties(syntax=2.0, length_after_debug=length),
-        )
-    penalties = _prose(tree.body) if type in PROSE else _callback(type, tree) if type in CALLBACK else {}
-    return Verdict(
-        compiles=True, rewritten=rewrite(type, text, tree), penalties=Penalties(length_after_debug=length, **penalties)
-    )
+        penalties = Penalties(syntax=2.0, length_after_debug=length)
+        return Verdict(compiles=False, error=tree, rewritten=without_fake_lines(text), penalties=penalties)
+    found = _prose(tree.body) if type in PROSE else _callback(type, tree) if type in CALLBACK else {}
+    penalties = Penalties(length_after_debug=length, **found)
+    return Verdict(compiles=True, rewritten=rewrite(type, text, tree), penalties=penalties)
 
 
 def _comment(text: str) -> Verdict:
     """Planning: a block that the environment would write. It ends before the first line that is not a comment."""
     lines = text.strip("\n").split("\n")
     kept = list(itertools.takewhile(lambda line: line.startswith("#"), lines))
-    return Verdict(
-        compiles=True,
-        rewritten=without_fake_lines("\n".join(kept)),
-        penalties=Penalties(extra_elements=_extra(len(lines) - len(kept))),
-    )
+    penalties = Penalties(extra_elements=_extra(len(lines) - len(kept)))
+    return Verdict(compiles=True, rewritten=without_fake_lines("\n".join(kept)), penalties=penalties)
 
 
 def _extra(count: int) -> float:

@@ -88,11 +88,10 @@ def check_waiting(executed: Executed, step: Execute) -> None:
         raise InvalidAnswer(f"more than {MAX_QUESTIONS} questions about a block")
     if len(executed.delegates) > MAX_ITEMS or any(task.agent not in DELEGATES for task in executed.delegates):
         raise InvalidAnswer("too many tasks are delegated, or to an agent that is not allowed")
-    if executed.waits_for is not None:
-        if executed.waits_for == step.subagent:
-            raise InvalidAnswer("a subagent can't wait for itself")
-        if executed.waits_for not in names:
-            raise InvalidAnswer("the action waits for a subagent that does not exist")
+    if executed.waits_for == step.subagent:
+        raise InvalidAnswer("a subagent can't wait for itself")
+    if executed.waits_for not in {None, *names}:
+        raise InvalidAnswer("the action waits for a subagent that does not exist")
 
 
 def check_text(text: str, limit: int) -> None:
@@ -113,6 +112,5 @@ def check_value(value: Any) -> None:
         check_json(value, "a value", MAX_DEPTH, MAX_VALUES, MAX_TEXT_CHARS)
     except UsageError as error:
         raise InvalidAnswer(str(error)) from None
-    size = len(msgspec.json.encode(value))
-    if size > 8 * MAX_TEXT_CHARS:
+    if (size := len(msgspec.json.encode(value))) > 8 * MAX_TEXT_CHARS:
         raise InvalidAnswer(f"a value has {size:,} bytes")

@@ -70,7 +70,6 @@ class Environment:
         params: dict[str, Any] | None = None,
         budget: float = 360.0,
         model_name: str = "none",
-        port: int = 5000,
         network: str = "none",
         packages: Path | None = None,
         files: Path | None = None,
@@ -100,7 +99,7 @@ class Environment:
             path = socket_path(config, trace_id)
             for leftover in (path, path.with_suffix(".why")):
                 leftover.unlink(missing_ok=True)
-            args = {"budget": budget, "port": port, "model_name": model_name, "params": params or {}}
+            args = {"budget": budget, "port": 5000, "model_name": model_name, "params": params or {}}
             with socket.socket(socket.AF_UNIX) as listener:
                 listener.bind(os.fspath(path))
                 path.chmod(0o600)

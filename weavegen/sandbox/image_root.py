@@ -97,14 +97,10 @@ def loader() -> str:
 @cache
 def library_path() -> tuple[str, ...]:
     """The folders with the libraries that this process has loaded, those of the interpreter's own prefix first."""
-    found = [str(PREFIX / "lib")]
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        name = line.partition("/")[2]
-        if re.search(r"\.so[.\d]*\Z", name) and "site-packages" not in name and "lib-dynload" not in name:
-            folder = os.path.dirname(os.path.realpath("/" + name))
-            if folder not in found:
-                found.append(folder)
-    return tuple(found)
+    names = (line.partition("/")[2] for line in Path("/proc/self/maps").read_text().splitlines())
+    libraries = (name for name in names if re.search(r"\.so[.\d]*\Z", name) and "lib-dynload" not in name)
+    folders = (os.path.dirname(os.path.realpath(f"/{name}")) for name in libraries if "site-packages" not in name)
+    return tuple(dict.fromkeys([str(PREFIX / "lib"), *folders]))
 
 
 def interpreter() -> tuple[str, ...]:

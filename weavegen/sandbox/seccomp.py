@@ -64,10 +64,9 @@ def program(machine: str | None = None, allowed: frozenset[str] = frozenset()) -
             code += [instr(EQUAL, number, 0, 1), refuse]
     code += only_for(CLONE[column], [argument(0), instr(ANY_BIT, NEW_NAMESPACE, 0, 1), refuse, allow])
     code += only_for(MMAP[column], [argument(3), instr(ANY_BIT, HUGE, 0, 1), refuse, allow])
-    injections = [part for request in INJECTIONS for part in (instr(EQUAL, request, 0, 1), refuse)]
-    code += only_for(IOCTL[column], [argument(1), *injections, allow])
-    signals = [part for command in SIGNALS for part in (instr(EQUAL, command, 0, 1), refuse)]
-    code += only_for(FCNTL[column], [argument(1), *signals, allow])
+    for call, commands in ((IOCTL, INJECTIONS), (FCNTL, SIGNALS)):
+        refused = [part for command in commands for part in (instr(EQUAL, command, 0, 1), refuse)]
+        code += only_for(call[column], [argument(1), *refused, allow])
     sizes = [argument(2), *require_one_of(BUFFER_SIZES, allow), instr(RETURN, ERRNO)]
     code += only_for(SETSOCKOPT[column], [argument(1), instr(EQUAL, SOL_SOCKET, 1, 0), allow, *sizes])
     family = [argument(0), *require_one_of(FAMILIES, refuse)]

@@ -154,9 +154,7 @@ class Watch:
         memory = used + sum(member.memory for member in members)
         if memory > limits.memory:  # shared pages were counted several times: count exactly
             memory = used + sum(own_memory(member) for member in members)
-        if memory > limits.memory:
-            return memory_reason(limits)
-        return None
+        return memory_reason(limits) if memory > limits.memory else None
 
 
 def memory_reason(limits: Limits) -> str:
@@ -250,15 +248,12 @@ def own_memory(process: Process) -> int:
 
     A mapped file of the box counts here and again in `files`.
     """
-    own = 0
     try:
         with open(f"/proc/{process.pid}/smaps_rollup") as file:
-            for line in file:
-                if line.startswith(("Pss_Anon:", "Pss_Shmem:", "SwapPss:")):
-                    own += int(line.split()[1]) * 1024
+            own = [line for line in file if line.startswith(("Pss_Anon:", "Pss_Shmem:", "SwapPss:"))]
+            return sum(int(line.split()[1]) * 1024 for line in own)
     except (OSError, ValueError):
         return process.memory
-    return own
 
 
 def page_tables(process: Process) -> int:
