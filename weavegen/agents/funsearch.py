@@ -150,10 +150,8 @@ def begin(t: Tick, task: Task) -> Part[Ended]:
     if task.skeleton and not pieces.skeleton:
         shown.append(("The first line of the function and its docstring are given", task.skeleton))
     given = f"\n{versions(shown)}\n" if shown else ""
-    template = prompts.text("funsearch_prepare")
-    request = f"Now write the {PIECES[missing]}."
-    text = fill(template, name=task.name, description=description, given=given, next=request)
-    t.say(BlockType.USER, text)
+    about = {"name": task.name, "description": description, "next": f"Now write the {PIECES[missing]}."}
+    t.say(BlockType.USER, fill("funsearch_prepare", given=given, **about))
     return dialogue.next_tick(State(pieces))
 
 
@@ -236,8 +234,7 @@ def try_piece(t: Tick, task: Task, before: Pieces, piece: str, source: str) -> P
 def start_islands(t: Tick, task: Task, pieces: Pieces) -> Part[Ended]:
     """Evaluate the first version, and put it on every island."""
     [verdict] = yield from run_trials(t, task, pieces, [pieces.skeleton])
-    program = record(t, 0, 0, pieces.skeleton, verdict)
-    if program is None:
+    if (program := record(t, 0, 0, pieces.skeleton, verdict)) is None:
         return Ended(done=True, failed="bootstrap", reason=f"the first version has no score: {verdict.error}")
     t.say(BlockType.TOOL, f"Program 0, the first version: score {program.score:.6g}")
     return end_generation(t, task, State(pieces, ((program,),) * task.islands, 0, 1))
@@ -338,19 +335,14 @@ def verdicts_of(executed: Executed, count: int, *, scored: bool) -> list[Verdict
 def prompt_of(task: Task, parents: Sequence[Program]) -> str:
     """The request for a new version."""
     shown = [(f"Version {n}, score {parent.score:.6g}", parent.source) for n, parent in enumerate(parents, 1)]
-    return fill(
-        prompts.text("funsearch"),
-        name=task.name,
-        description=task.description.strip(),
-        versions=versions(shown),
-        seconds=f"{task.seconds:g}",
-    )
+    about = {"name": task.name, "description": task.description.strip(), "seconds": f"{task.seconds:g}"}
+    return fill("funsearch", versions=versions(shown), **about)
 
 
-def fill(template: str, **values: str) -> str:
+def fill(prompt: str, **values: str) -> str:
     """Replace each `{name}` of a prompt in one pass, so that a `{name}` inside a value stays."""
     names = "|".join(rf"\{{{name}\}}" for name in values)
-    return re.sub(names, lambda match: values[match[0][1:-1]], template).strip()
+    return re.sub(names, lambda match: values[match[0][1:-1]], prompts.text(prompt)).strip()
 
 
 def versions(sources: Sequence[tuple[str, str]]) -> str:

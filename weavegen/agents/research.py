@@ -148,19 +148,14 @@ def look_up(t: Tick, state: State, calls: Sequence[dialogue.Call]) -> Part[None]
     """Make the calls of a message side by side, and record the answers. Updates `state`."""
     surplus = f"not called: a message may have {MAX_CALLS} calls, write it again in the next one"
     errors = [call.error or (surplus if number >= MAX_CALLS else None) for number, call in enumerate(calls)]
-    steps = tuple(
-        LookUp(tool=call.name, arguments=call.arguments)
-        for call, error in zip(calls, errors, strict=True)
-        if error is None
-    )
+    legal = [call for call, error in zip(calls, errors, strict=True) if error is None]
+    steps = tuple(LookUp(tool=call.name, arguments=call.arguments) for call in legal)
     for step in steps:
         state.status(t, f"> {step.tool} {json.dumps(step.arguments)[:80]}")
-    results: tuple[LookUpResult, ...] = ()
-    if steps:
-        try:
-            results = yield steps
-        except RolloutError as failure:
-            results = (LookUpResult(success=False, output=f"the tool could not be run: {failure}"),) * len(steps)
+    try:
+        results: tuple[LookUpResult, ...] = (yield steps) if steps else ()
+    except RolloutError as failure:
+        results = (LookUpResult(success=False, output=f"the tool could not be run: {failure}"),) * len(steps)
     limit, made = allowance(state, len(calls)), iter(results)
     answers, digests = [], []
     for call, error in zip(calls, errors, strict=True):

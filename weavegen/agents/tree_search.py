@@ -148,10 +148,9 @@ def _update_logits(node: Node | None) -> None:
 
 def spread(node: Node) -> None:
     """Set the phi of a node's children: the node's phi plus the log-softmax of the children's logits."""
-    if node.children:
-        total = logsumexp([child.logit for child in node.children])
-        for child in node.children:
-            child.phi = node.phi + child.logit - total
+    total = logsumexp([child.logit for child in node.children])
+    for child in node.children:
+        child.phi = node.phi + child.logit - total
 
 
 def conditioned(noisy: Sequence[float], most: float) -> list[float]:

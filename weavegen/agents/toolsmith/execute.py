@@ -130,8 +130,7 @@ def ask_model(t: Tick, question: str) -> Part[str]:
     """Ask the model in a conversation of its own, whose messages are recorded for people and for training."""
     first = t.cursor.index
     t.say(BlockType.USER, question)
-    message = yield from dialogue.reply(t, first)
-    return message.answer
+    return (yield from dialogue.reply(t, first)).answer
 
 
 def chain_of_code(t: Tick, code: str) -> Part[dict[str, Any]]:
@@ -144,8 +143,7 @@ def chain_of_code(t: Tick, code: str) -> Part[dict[str, Any]]:
     while True:
         yield from dialogue.call_in_box(t, "python", {"code": ASK_MODEL.replace("ANSWERS", repr(json.dumps(answers)))})
         answer = yield from dialogue.call_in_box(t, "python", {"code": code})
-        unanswered = UNANSWERED.search(answer.get("error") or "")
-        if unanswered is None:
+        if (unanswered := UNANSWERED.search(answer.get("error") or "")) is None:
             return answer
         if len(answers) >= MAX_MODEL_QUESTIONS:
             return dialogue.failed(f"the code has asked {MAX_MODEL_QUESTIONS} questions: ask several things at a time")

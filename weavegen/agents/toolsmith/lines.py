@@ -82,8 +82,7 @@ def read_choice(text: str, library: Collection[str], reserved: Collection[str], 
                 raise ValueError(f"the library has no {name}: {', '.join(library) or 'nothing'} was found")
             use.append(name)
         elif key == "create":
-            need = read_need(value)
-            if need.name in reserved:
+            if (need := read_need(value)).name in reserved:
                 raise ValueError(f"there is a tool {need.name} already: give another name")
             create.append(need)
         else:
@@ -100,8 +99,7 @@ def read_choice(text: str, library: Collection[str], reserved: Collection[str], 
 
 def read_requests(text: str) -> list[str]:
     """Requests that other users might make. Raises ValueError if the text has none."""
-    requests = [value for _, value in pairs(text, ("request",))]
-    if not requests:
+    if not (requests := [value for _, value in pairs(text, ("request",))]):
         raise ValueError("there is no line such as `request: WHAT IS ASKED FOR`")
     return requests
 
@@ -122,6 +120,5 @@ def read_need(text: str) -> Need:
 def pairs(text: str, keys: Collection[str]) -> Iterator[tuple[str, str]]:
     """The lines `key: value` with one of these keys, in order."""
     for line in text.splitlines():
-        match = LINE.match(line[:MAX_LINE_CHARS])
-        if match is not None and match[1].lower() in keys:
+        if (match := LINE.match(line[:MAX_LINE_CHARS])) and match[1].lower() in keys:
             yield match[1].lower(), match[2]

@@ -170,8 +170,7 @@ def ask(t: Tick, prompt: str, text: str, read: Callable[[str], R]) -> Part[R | N
 
 def look_up(tool: str, type: type[R], **arguments: Any) -> Part[R | None]:
     """Call a look-up tool and decode its JSON as `type`. Returns None if the tool failed."""
-    result: LookUpResult = yield LookUp(tool=tool, arguments=arguments)
-    return decoded(result, type)
+    return decoded((yield LookUp(tool=tool, arguments=arguments)), type)
 
 
 def decoded(result: LookUpResult, type: type[R]) -> R | None:

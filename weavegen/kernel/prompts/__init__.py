@@ -85,7 +85,6 @@ def stems(type: BlockType) -> tuple[str, ...]:
     return tuple(_table("stems").get(type, ()))
 
 
-@cache
 def calibration() -> str:
     """Questions whose right probability is known, so that percentages mean something to the model."""
-    return (FOLDER / "calibration.txt").read_text()
+    return text("calibration")
