@@ -298,8 +298,7 @@ class Runner:
     def run_action(self, name: str, source: str, result: dict[str, Any]) -> None:
         self.current.current_tick.action = None
         self.register(name, source, result)
-        action = self.current.current_tick.action
-        if action is None:
+        if (action := self.current.current_tick.action) is None:
             raise Failed("register", ValueError("no action was registered: call self.add_action(title, callback)"))
         try:
             result["value"] = plain(self.call(action["callback"]))

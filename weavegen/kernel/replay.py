@@ -167,8 +167,7 @@ def replay(program: Program, cursor: Cursor, entries: Sequence[Entry]) -> Advanc
                 writing = cursor.index - 1
             _, lag = cursor.start.seed_and_lag(writing)
             cursor.now = max(cursor.now, *(round(entry.at - lag, 6) if lag else entry.at for entry in recorded))
-            failure = next((entry.failure for entry in recorded if entry.failure is not None), None)
-            if failure is not None:
+            if (failure := next((entry.failure for entry in recorded if entry.failure), None)) is not None:
                 request = program.throw(failure)
             elif isinstance(request, tuple):
                 request = program.send(tuple(entry.result for entry in recorded))

@@ -87,8 +87,7 @@ def _state(text: str) -> str:
 def _completions(text: str) -> list[str]:
     """The text with its last token completed in every way that could make it legal."""
     quoted = [text + more for more in "\"'}"] if "{" in text else []  # in an f-string since Python 3.12
-    last_word = _LAST_WORD.search(text)
-    if last_word is None:
+    if (last_word := _LAST_WORD.search(text)) is None:
         return [text + more for more in GROWTH if text[-1] in "!=.:-*/<>+0123456789_"] + quoted
     part = last_word.group()
     completed = [text + word[len(part) :] for word in WORDS if word.startswith(part) and word != part]

@@ -57,9 +57,8 @@ def collect() -> None:
     """Collect the children that have ended, so that none stays a zombie."""
     with _lock:
         for pid in [pid for pid, child in _children.items() if child.poll() is not None]:
-            child = _children.pop(pid)
-            if child.stdin is not None:
-                child.stdin.close()
+            if (stdin := _children.pop(pid).stdin) is not None:
+                stdin.close()
 
 
 def release(pid: int) -> None:

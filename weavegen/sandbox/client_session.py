@@ -154,8 +154,7 @@ class ClientSession(contextlib.AbstractContextManager["ClientSession"]):
 
     def hello(self) -> int:
         """Read the greeting. Returns how many blocks the box knows."""
-        hello = self.receive().hello
-        if hello is None:
+        if (hello := self.receive().hello) is None:
             raise SessionBroken("it sent no greeting")
         return hello.blocks
 

@@ -346,8 +346,7 @@ def with_verdicts(executed: Executed, found: Found) -> Executed:
 
 def show_again(executed: Executed, before: Executed | None) -> Executed:
     """Show the evaluations of main's task as they were when they last ran: the live process does not know verdicts."""
-    shown = [state.evaluations for state in (before.subagents if before else ()) if state.name == "main"]
-    if not shown:
+    if not (shown := [state.evaluations for state in (before.subagents if before else ()) if state.name == "main"]):
         return executed
     return change_main(executed, lambda state: msgspec.structs.replace(state, evaluations=shown[0]))
 

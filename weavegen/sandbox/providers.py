@@ -137,8 +137,7 @@ class Handle:
     @classmethod
     def of(cls, pid: int) -> "Handle":
         """Make the handle of a process. Raises EnvironmentFailure if it has ended."""
-        created = start_time(pid)
-        if created is None:
+        if (created := start_time(pid)) is None:
             raise EnvironmentFailure("the environment process died at once")
         return cls(pid, created)
 

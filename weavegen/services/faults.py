@@ -59,8 +59,7 @@ def service_faults(config: Config) -> list[Fault]:
             advice = f"it is restarted, see {service.log}"
         faults.append(Fault(kind="service", what=what, advice=advice))
     for service in services:
-        age = processes.age(service)
-        if age is not None and service.restarts > 1 and age < RESTARTED_SECONDS:
+        if (age := processes.age(service)) is not None and service.restarts > 1 and age < RESTARTED_SECONDS:
             what = f"{service.name} has ended {service.restarts} times, and was restarted {duration(age)} ago"
             faults.append(Fault(kind="service", what=what, advice=f"see {service.log}"))
     return faults

@@ -283,8 +283,7 @@ def start_supervisor(config: Config) -> bool:
 
 def _wait_for_orphans(config: Config) -> None:
     """Wait until the services of an earlier home in the same place have ended. Raises UsageError if they don't."""
-    orphans = processes.wait(processes.orphans(config), ORPHAN_SECONDS)
-    if orphans:
+    if orphans := processes.wait(processes.orphans(config), ORPHAN_SECONDS):
         pids = ", ".join(str(process.pid) for process in orphans)
         raise UsageError(f"services of a removed {config.home} run (processes {pids}): run `weavegen down`, then `up`")
 

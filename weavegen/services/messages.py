@@ -77,8 +77,7 @@ def checked(envelope: Envelope) -> dict[str, Any]:
     """Return a message of these fields. Raises one of MALFORMED if its body is not JSON or nested too deep."""
     if not _shallow(msgspec.json.decode(envelope.body), MAX_DEPTH):
         raise ValueError(f"lists and objects are nested more than {MAX_DEPTH} deep")
-    raw: dict[str, Any] = msgspec.to_builtins(envelope)
-    return raw
+    return dict(msgspec.to_builtins(envelope))
 
 
 def _shallow(value: Any, depth: int) -> bool:

@@ -90,7 +90,6 @@ def urls(config: Config) -> list[str]:
     """Return the base URLs of the model servers. Raises UsageError if there is none."""
     if configured := [url.strip().rstrip("/") for url in (config.model_url or "").split(",") if url.strip()]:
         return configured
-    found = [service.url for service in servers(config) if service.url is not None]
-    if not found:
+    if not (found := [service.url for service in servers(config) if service.url is not None]):
         raise UsageError("no model server: set OPENAI_BASE_URL, or start a small one with `weavegen up`")
     return found

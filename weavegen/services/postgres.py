@@ -62,8 +62,7 @@ def start(config: Config) -> bool:
     """Start the embedded server permanently. Returns False if it ran already."""
     folders.prepare(config)
     with folders.locked(config.home / "postgres.lock"):
-        service = find(config)
-        if service is not None:
+        if (service := find(config)) is not None:
             if service.temporary:
                 processes.record(config, msgspec.structs.replace(service, temporary=False))
             try:

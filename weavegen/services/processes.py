@@ -171,8 +171,7 @@ def start(
             **run_as(account),
         )
     adopt(child.pid, child)
-    service = record_process(config, name, child.pid, command, url=url, temporary=temporary)
-    if service is None:
+    if (service := record_process(config, name, child.pid, command, url=url, temporary=temporary)) is None:
         raise UsageError(failure(name, str(log_path(config, name))))
     if ready is not None:
         try:

@@ -74,8 +74,7 @@ def start(config: Config) -> bool:
     """Start the embedded server. Returns False if it ran already."""
     folders.prepare(config)
     with folders.locked(config.home / "redis.lock"):
-        service = processes.find(config, NAME)
-        if service is not None:
+        if (service := processes.find(config, NAME)) is not None:
             processes.wait_until(service, lambda: _answers(config), START_TIMEOUT_SECONDS)
         elif _answers(config):  # it runs, but is not in the register
             with _client(config) as client:

@@ -106,8 +106,7 @@ def visible_gpus() -> list[str]:
     """The GPUs of this machine that vLLM may use, as CUDA_VISIBLE_DEVICES names them."""
     if (given := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [gpu for gpu in given.split(",") if gpu.strip() and gpu.strip() != "-1"]
-    program = shutil.which("nvidia-smi")
-    if program is None:
+    if (program := shutil.which("nvidia-smi")) is None:
         return []
     query = [program, "--query-gpu=index", "--format=csv,noheader"]
     done = subprocess.run(query, capture_output=True, text=True, timeout=60, check=False)
