@@ -188,7 +188,7 @@ def test_the_same_command_can_be_given_again_after_ctrl_c(tmp_path: Path, monkey
 def test_the_traces_of_evaluations_are_left_out(nano: Installation, evaluated: Any, tmp_path: Path) -> None:
     done = nano.cli("tune", "no-model", "--out", tmp_path / "out")
     assert done.returncode == 2, done.stderr
-    assert "2 jobs of evaluations are left out: to take them, name job_id in --where" in done.stderr
+    assert "sft: without the jobs of evaluations: to take them, name job_id in --where" in done.stderr
     assert "no row of the view sft_examples matches" in done.stderr
 
 

@@ -227,10 +227,10 @@ def load_adapter(name: str, folder: Path) -> int:
 
 
 def unload_adapter(name: str) -> int:
-    """Unload an adapter from the pool's servers, for good. Returns how many had it. Raises UsageError."""
+    """Unload an adapter from the pool's servers, for good. Returns 0 if nothing knew it. Raises UsageError."""
     with writing() as conn:
-        sql.run(conn, "store/forget_adapter", name=name)
-    return adapters.unload(members(), name)
+        recorded = int(sql.run(conn, "store/forget_adapter", name=name).rowcount)
+    return adapters.unload(members(), name) or recorded
 
 
 nano = typer.Typer(no_args_is_help=True, help="Serve a small model on the CPU through vLLM's API (docs/nano.md).")

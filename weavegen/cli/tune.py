@@ -117,8 +117,10 @@ def tune(
         if type(error) is not WeavegenError:  # what a failed training leaves may say why
             shutil.rmtree(to, ignore_errors=True)
         raise
-    if load is not None:
-        load_adapter(load, to)
+    if load is not None and not load_adapter(load, to):
+        raise WeavegenError(
+            f"{to} is trained, but {load} is back: `weavegen pool unload {load}`, then `pool load`"
+        )
     lines = [f"{name}: {count:,} rows" for name, count in rows.items()]
     lines.append(f"{to}: trained" + ("" if load is None else f", and served as {load}"))
     return Result({"out": str(to), "rows": rows, "losses": losses, "loaded": load}, lines)
@@ -146,14 +148,15 @@ def collect(plan: TunePlan, where: list[str]) -> dict[str, int]:
         student = error
     with reading() as conn:
         measured = sql.run(conn, "evaluator/held_out_jobs").scalars()
-    if measured and not any("job_id" in condition for condition in where):
-        where = [*where, f"job_id not in ({', '.join(map(str, measured))})"]
-        typer.echo(f"{len(measured)} jobs of evaluations are left out: to take them, name job_id in --where", err=True)
+    left_out = f"job_id not in ({', '.join(map(str, measured))})" if measured else ""
     formats = {name for names in EXPORTS.values() for name in names}
     Path(plan.data).mkdir(parents=True)
     for name in dict.fromkeys(name for method in plan.methods for name in EXPORTS[method]):
         others = tuple(f"{other}:" for other in formats - {name})
         conditions = [one.removeprefix(f"{name}:") for one in where if not one.startswith(others)]
+        if left_out and not any("job_id" in condition for condition in conditions):
+            conditions.append(left_out)
+            typer.echo(f"{name}: without the jobs of evaluations: to take them, name job_id in --where", err=True)
         format = exports.find(name)
         has_prompts = "student" in format.takes
         wanted = write.Export(
