@@ -250,7 +250,9 @@ class Execution:
                 temperature=request.temperature,
                 top_k=spec.settings.top_k,
                 repetition_penalty=spec.settings.repetition_penalty,
-                seed=derive_seed(spec.seed, *place, "callback", request.turn),
+                seed=derive_seed(
+                    spec.seed, *place, "callback", request.number if request.turn is None else request.turn
+                ),
                 stop=request.stop,
                 priority=self.trace_id,
             )

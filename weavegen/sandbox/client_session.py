@@ -72,7 +72,7 @@ class AskRequest(msgspec.Struct, frozen=True):
 
 class CompleteRequest(msgspec.Struct, frozen=True):
     number: Whole
-    turn: Whole  # as in ToolRequest, among the requests for texts
+    turn: Whole | None = None  # as in ToolRequest, among the requests for texts; None: a box of an earlier version
     prompt: str
     n: Annotated[int, msgspec.Meta(ge=1, le=64)]
     max_tokens: Annotated[int, msgspec.Meta(ge=1, le=8_192)]
