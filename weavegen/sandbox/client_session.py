@@ -72,12 +72,12 @@ class AskRequest(msgspec.Struct, frozen=True):
 
 class CompleteRequest(msgspec.Struct, frozen=True):
     number: Whole
-    turn: Whole | None = None  # as in ToolRequest, among the requests for texts; None: a box of an earlier version
     prompt: str
     n: Annotated[int, msgspec.Meta(ge=1, le=64)]
     max_tokens: Annotated[int, msgspec.Meta(ge=1, le=8_192)]
     stop: Annotated[list[Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]], msgspec.Meta(max_length=16)]
     temperature: Annotated[float, msgspec.Meta(ge=0, le=100)]
+    turn: Whole | None = None  # as in ToolRequest, among the requests for texts; None: a box of an earlier version
 
 
 class ToolRequest(msgspec.Struct, frozen=True):
