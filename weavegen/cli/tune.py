@@ -118,9 +118,7 @@ def tune(
             shutil.rmtree(to, ignore_errors=True)
         raise
     if load is not None and not load_adapter(load, to):
-        raise WeavegenError(
-            f"{to} is trained, but {load} is back: `weavegen pool unload {load}`, then `pool load`"
-        )
+        raise WeavegenError(f"{to} is trained, but {load} is back: `weavegen pool unload {load}`, then `pool load`")
     lines = [f"{name}: {count:,} rows" for name, count in rows.items()]
     lines.append(f"{to}: trained" + ("" if load is None else f", and served as {load}"))
     return Result({"out": str(to), "rows": rows, "losses": losses, "loaded": load}, lines)
