@@ -96,6 +96,8 @@ def log_folders(config: Config) -> Path:
 def task_files(config: Config, digest: str, load: Callable[[], bytes]) -> Path:
     """The folder with a task's files on this host; `load` gives the archive if it is missing."""
     place = folders.private(config.home) / "harbor" / digest
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(place)  # images.prune leaves what was used lately
     return folders.once(place, lambda draft: unpack(load(), draft))
 
 
