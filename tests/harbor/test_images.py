@@ -6,6 +6,7 @@ import os
 import shutil
 import tarfile
 import threading
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -153,7 +154,11 @@ def test_what_no_image_needs_is_removed(world: World, tmp_path: Path, monkeypatc
         (config.home / "harbor" / name).mkdir()
         if name != "context-new":
             os.utime(config.home / "harbor" / name, (0, 0))
+    (config.home / "harbor" / "context-waits").mkdir()
+    os.utime(config.home / "harbor" / "context-waits", (0, 0))
+    waits = task_files(config, "context-waits", bytes)  # a build that waits asks for its files again
     images.prune(config, lambda: {"needed", "e" * 64})
+    assert waits.exists()
     assert len(images.stored(storage, "layers")) == layers > bases
     assert not any("small" in name for entry in images.stored(storage, "images") for name in entry.get("names") or ())
     left = [
@@ -180,9 +185,31 @@ def test_an_image_stays_the_same_when_its_base_is_pulled(
 def test_a_build_does_not_see_the_login_of_the_registry(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Nor does an instruction that leaves the build's root, as root with CAP_SYS_CHROOT can."""
+    leave = """
+import os
+os.mkdir("/inner")
+top = os.open("/", os.O_RDONLY)
+os.chroot("/inner")
+os.fchdir(top)
+for _ in range(50):
+    os.chdir("..")
+os.chroot(".")
+assert os.path.isdir("/mnt/store/storage")
+places = [*("/mnt/" + name for name in os.listdir("/mnt")), "/proc/1/root/mnt/logins", "/proc/1/environ"]
+for number in filter(str.isdigit, os.listdir("/proc")):
+    places += [f"/proc/{number}/fd/{one}" for one in range(20) if number != str(os.getpid())]
+for place in filter(os.path.isfile, places):  # a pipe would be read for ever
+    try:
+        with open(place, "rb") as file:
+            assert LOGIN not in file.read(100_000), place
+    except PermissionError:
+        pass
+""".replace("LOGIN", repr(LOGIN.encode()))
     monkeypatch.setenv("REGISTRY_AUTH_FILE", str(log_in("registry.example", tmp_path / "logins")))
     search = f"! grep -rsq {LOGIN} /mnt /tmp /run /root /home && [ -z $REGISTRY_AUTH_FILE ]"
-    dockerfile = FILES["environment/Dockerfile"] + f"RUN {search}\n"
+    write_task(tmp_path / "curious", {"environment/data/leave.py": leave})
+    dockerfile = FILES["environment/Dockerfile"] + f"RUN {search}\nRUN python3 data/leave.py\n"
     assert image_of(world.config, *prepared(world, tmp_path / "curious", dockerfile)).size > 0
     monkeypatch.setenv("REGISTRY_AUTH_FILE", "/nowhere")
     with pytest.raises(UsageError, match="/nowhere can't be read: correct or unset REGISTRY_AUTH_FILE"):
@@ -210,11 +237,27 @@ def test_a_registry_that_is_overloaded_is_no_failure_of_a_task(
         ("Error: read tcp 10.0.0.1:4->1.1.1.1:443: read: connection reset by peer", True),
         ("Error: dial tcp: lookup quay.example on 10.0.0.1:53: no such host", False),
         ('Error: building at STEP "RUN curl x || echo timeout": while running runtime: exit status 1', False),
+        ("Error: Get https://x/v2/: context deadline exceeded (Client.Timeout exceeded while awaiting headers)", True),
+        ("Error: x/timeout-toomanyrequests:1: requested access to the resource is denied", False),
+        ('Error: building at STEP "COPY timeout.py /x": copier: stat: "/i/o timeout.py": no such file', False),
         ("Error: reading manifest 1 in x: manifest unknown; Error: it took longer than 5 seconds", False),
     ],
 )
 def test_failures_that_pass(line: str, passes: bool) -> None:
     assert bool(images.PASSING.search(images.reason(f"STEP 1/2: FROM x\nerror: connection reset\n{line}\n"))) == passes
+
+
+def test_a_build_may_print_without_end(world: World, tmp_path: Path) -> None:
+    """The worker keeps the last words only."""
+    dockerfile = FILES["environment/Dockerfile"] + "RUN yes | head -c 100000000; echo error: last words; false\n"
+    task = prepared(world, tmp_path / "prints", dockerfile)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ImageFailure, match="last words"):
+            image_of(world.config, *task)
+        assert tracemalloc.get_traced_memory()[1] < 90_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_another_added_base_makes_another_image(world: World, tmp_path: Path) -> None:

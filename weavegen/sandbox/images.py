@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,9 @@ MAX_BUILDS = 8
 MIN_FREE_BYTES = 5 * 2**30  # with less free disk space, no worker makes an image
 NO_SPACE = "no space left on device"  # what programs print if the disk is full (ENOSPC)
 PASSING = re.compile(
-    r"(?i)(too ?many ?requests|(status|code|registry):? (429|50[0234])|timeout|connection reset|unexpected EOF"
-    r"|temporary failure in name resolution)(?!.*exit status)[^;]*\Z"  # at the end: an instruction's are before it
+    r"(?i)(too many requests|toomanyrequests: |(status|code|registry):? (429|50[0234])|(i/o|handshake) timeout"
+    r"|timeout (exceeded|awaiting)|connection (reset|timed out)|unexpected EOF|temporary failure in name resolution)"
+    r'(?!.*exit status)([^;"]|"[^;"]*")*\Z'  # at the end: an instruction's are before it; not in quotes: names are
 )
 """Why a build fails if a registry, or the network to it, is out of order for a while."""
 InUse = Callable[[], set[str]]
@@ -90,14 +92,13 @@ def require_builder() -> str:
         raise UsageError(f"images can't be used here: {reason}")
     if (logins := os.environ.get("REGISTRY_AUTH_FILE")) and not os.access(logins, os.R_OK):
         raise UsageError(f"{logins} can't be read: correct or unset REGISTRY_AUTH_FILE")
-    for program in ("buildah", "podman"):
-        if shutil.which(program):
-            return program
+    if found := [program for program in ("buildah", "podman") if shutil.which(program)]:
+        return found[0]
     raise UsageError("images can't be made here: install buildah (or podman), which needs no daemon")
 
 
 def run_builder(config: Config, arguments: Sequence[str], seconds: float, source: Path | None = None) -> str:
-    """Run the builder in its user namespace. Returns what it prints. Raises UsageError with its last error.
+    """Run the builder in its user namespace. Returns the last MB of what it prints. Raises UsageError.
 
     `source`: a folder or file, which it finds as STAGE/source.
     """
@@ -116,28 +117,29 @@ def run_builder(config: Config, arguments: Sequence[str], seconds: float, source
         "_CONTAINERS_USERNS_CONFIGURED": "1",  # containers/storage: the namespace already exists
         "_CONTAINERS_ROOTLESS_UID": "1",  # without it, it writes to /var/cache
     }
-    own = store(config)
-    registries = own / "home/.config/containers/registries.conf.d"
+    given = {"store": store(config)} | ({} if source is None else {"source": source})
+    registries = given["store"] / "home/.config/containers/registries.conf.d"
     registries.mkdir(parents=True, exist_ok=True)
     (registries / "docker.conf").write_text('unqualified-search-registries = ["docker.io"]\n')  # as in Dockerfiles
-    given = {"store": own} | ({} if source is None else {"source": source})
-    alone = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]  # a build's daemons end with it
-    with tempfile.TemporaryDirectory() as scratch:
-        if logins := os.environ.get("REGISTRY_AUTH_FILE"):  # the builder's user is not its owner
-            given["logins"] = Path(shutil.copyfile(logins, f"{scratch}/logins"))
-            given["logins"].chmod(0o600)
-            os.chown(given["logins"], userns.owner(0), userns.owner(0))
-            environ["REGISTRY_AUTH_FILE"] = userns.STAGE + "/logins"
-        argv = userns.command([*alone, *command, *arguments], given)
+    # A build's daemons end with its process 1, which alone has the login: what an instruction starts has fewer
+    # capabilities and may not open that process's files, not even outside of its chroot(2).
+    alone = ["unshare", "-pf", "--kill-child", "--mount-proc", "sh", "-c", '(exec "$@" </dev/null); exit $?', "sh"]
+    argv, pipe = userns.command([*alone, *command, *arguments], given), subprocess.PIPE
+    tail = partial(subprocess.Popen, ["tail", "-c1000000"], stdin=pipe, stdout=pipe, errors="replace")
+    with open(os.memfd_create("logins"), "wb", buffering=0) as logins, tail() as out, tail() as err:
+        if file := os.environ.get("REGISTRY_AUTH_FILE"):
+            logins.write(Path(file).read_bytes())
+            environ["REGISTRY_AUTH_FILE"] = "/proc/1/fd/0"
         try:
-            done = subprocess.run(
-                argv, stdin=subprocess.DEVNULL, capture_output=True, process_group=0, timeout=seconds, env=environ
+            code = subprocess.call(
+                argv, stdin=logins, stdout=out.stdin, stderr=err.stdin, process_group=0, timeout=seconds, env=environ
             )
         except subprocess.TimeoutExpired:
             raise UsageError(f"it took longer than {seconds:.0f} seconds") from None
-    if done.returncode != 0:
-        raise UsageError(reason((done.stdout + done.stderr).decode(errors="replace")))
-    return done.stdout.decode(errors="replace")
+        printed, problems = (end.communicate()[0] for end in (out, err))
+    if code != 0:
+        raise UsageError(reason(printed + problems))
+    return printed
 
 
 def reason(printed: str) -> str:
@@ -190,14 +192,10 @@ def image(
 
 def make_room(config: Config, in_use: InUse, full: bool = False) -> None:
     """If the disk is nearly full, or was `full`, remove unused images. Raises Unserved if that is not enough."""
-
-    def free() -> int:
-        return shutil.disk_usage(store(config)).free
-
-    if full or free() < MIN_FREE_BYTES:
+    if full or shutil.disk_usage(store(config)).free < MIN_FREE_BYTES:
         with contextlib.suppress(UsageError), folders.locked(config.home / "images" / "prune.lock", 0):
             prune(config, in_use)
-    if free() < MIN_FREE_BYTES:
+    if shutil.disk_usage(store(config)).free < MIN_FREE_BYTES:
         why = f"less than {MIN_FREE_BYTES >> 30} GB are free for images in {config.home}: make room there"
         raise Unserved(f"on {config.host}: {why}", seconds=RETRY_SECONDS)
 
