@@ -233,6 +233,7 @@ def test_a_registry_that_is_overloaded_is_no_failure_of_a_task(
         ('Error: pinging container registry docker.io: Get "https://x/v2/": net/http: TLS handshake timeout', True),
         ("Error: reading blob sha256:1: received unexpected HTTP status: 502 Bad Gateway", True),
         ("Error: invalid status code from registry 503 (Service Unavailable)", True),
+        ('Error: reading manifest 1 in x/y: StatusCode: 429, {"schemaVersion": 2, "mediaType": "appl', True),
         ("Error: dial tcp: lookup quay.io: Temporary failure in name resolution", True),
         ("Error: read tcp 10.0.0.1:4->1.1.1.1:443: read: connection reset by peer", True),
         ("Error: dial tcp: lookup quay.example on 10.0.0.1:53: no such host", False),

@@ -158,4 +158,4 @@ def test_sessions_have_the_messages_of_the_trajectory(corpus: Installation, tmp_
             assert message.get("toolCallId") is None or message["toolCallId"] in called
     assert roles == {"system", "user", "assistant", "tool"}
     assert reasoned
-    assert "  - split: train\n    path: train/*\n" in (tmp_path / "out" / "README.md").read_text()
+    assert "  - split: train\n    path: train/**\n" in (tmp_path / "out" / "README.md").read_text()

@@ -34,8 +34,9 @@ MAX_BUILDS = 8
 MIN_FREE_BYTES = 5 * 2**30  # with less free disk space, no worker makes an image
 NO_SPACE = "no space left on device"  # what programs print if the disk is full (ENOSPC)
 PASSING = re.compile(
-    r"(?i)(too many requests|toomanyrequests: |(status|code|registry):? (429|50[0234])|(i/o|handshake) timeout"
-    r"|timeout (exceeded|awaiting)|connection (reset|timed out)|unexpected EOF|temporary failure in name resolution)"
+    r"(?i): StatusCode: (429|50[0234]), |(too many requests|toomanyrequests: |(status|code|registry):? (429|50[0234])"
+    r"|(i/o|handshake) timeout|timeout (exceeded|awaiting)|connection (reset|timed out)|unexpected EOF"
+    r"|temporary failure in name resolution)"
     r'(?!.*exit status)([^;"]|"[^;"]*")*\Z'  # at the end: an instruction's are before it; not in quotes: names are
 )
 """Why a build fails if a registry, or the network to it, is out of order for a while."""
