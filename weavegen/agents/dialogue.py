@@ -15,7 +15,7 @@ from weavegen.errors import RolloutError, UsageError
 from weavegen.kernel import prompts
 from weavegen.kernel.settings import check_json
 from weavegen.kernel.steps import Append, Candidate, Delegate, Delegated, Ended, Executed, Prompt, Sample
-from weavegen.kernel.template import split_thoughts
+from weavegen.kernel.template import json_between_tags, split_thoughts
 from weavegen.trace.blocks import BlockType
 
 TOOL_CALL = re.compile(r"<tool_call>(.*?)(</tool_call>|\Z)", re.DOTALL)
@@ -157,8 +157,7 @@ def response(value: object) -> str:
     """A tool's answer as the model reads it. The key `success` comes first."""
     if isinstance(value, dict):
         value = {"success": value.get("success", True)} | value
-    text = json.dumps(value, ensure_ascii=False).replace("</tool_", r"<\/tool_")  # the same in JSON, but no tag
-    return f"<tool_response>{text}</tool_response>"
+    return f"<tool_response>{json_between_tags(value)}</tool_response>"
 
 
 def failed(error: str | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ messages that are known, and the texts between them are kept.
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Self
@@ -114,6 +115,11 @@ def split_thoughts(text: str) -> tuple[str, list[str]]:
         return split_thoughts(f"<think>{text}")
     said = _PARTS.sub(lambda part: "" if part.lastgroup == "thought" else part[0], text)
     return said, [part["thought"] for part in tags if not part["end"]]
+
+
+def json_between_tags(value: object) -> str:
+    """JSON to stand between tags. A tag in a text of it is written in another way, which means the same in JSON."""
+    return json.dumps(value, ensure_ascii=False).replace("</tool_", r"<\/tool_")
 
 
 def derive(render: Render) -> Template:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weavegen.kernel.context import role
-from weavegen.kernel.template import split_thoughts
+from weavegen.kernel.template import json_between_tags, split_thoughts
 from weavegen.trace.blocks import BlockType
 
 TOOLS = re.compile(r"<tools>\n(.*?)\n</tools>", re.DOTALL)
@@ -93,7 +93,6 @@ def _written(name: str, arguments: Any) -> str:
     """A call as the text has it. Arguments that are not JSON stay as they are: the agent says what is wrong."""
     try:
         value = json.loads(arguments) if isinstance(arguments, str) and arguments else arguments or {}
-        text = json.dumps({"name": name, "arguments": value}, ensure_ascii=False)
-        return text.replace("</tool_", r"<\/tool_")  # the same in JSON, but no tag
+        return json_between_tags({"name": name, "arguments": value})
     except (ValueError, RecursionError):
         return f'{{"name": {json.dumps(name)}, "arguments": {arguments}}}'
