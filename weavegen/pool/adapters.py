@@ -2,11 +2,12 @@
 
 import logging
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.pool.http import Http
-from weavegen.pool.served import list_models
+from weavegen.pool.served import models_at
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +19,7 @@ HINT = "vLLM does it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=Tru
 def require_new(servers: Mapping[str, str], name: str) -> None:
     """Raise UsageError if a server has a model of this name: `load` would leave that one as it is."""
     for url, key in servers.items():
-        if name in (model.id for model in list_models(url, Http(key, TIMEOUT_SECONDS))):
+        if name in (model.id for model in models_at(url, key)):
             raise UsageError(f"{url} serves a model {name} already: run `weavegen pool unload`, or give another name")
 
 
@@ -39,11 +40,11 @@ def unload(servers: Mapping[str, str], name: str) -> int:
 def _change(servers: Mapping[str, str], name: str, verb: str, options: Mapping[str, str]) -> int:
     count, failures = 0, list[str]()
     for url, key in servers.items():
-        http = Http(key, TIMEOUT_SECONDS)
         try:
-            models = [model for model in list_models(url, http) if verb == "load" or model.parent is not None]
+            models = [model for model in models_at(url, key) if verb == "load" or model.parent is not None]
             if (name in (model.id for model in models)) == (verb == "unload"):
-                http.send(f"{url}/{verb}_lora_adapter", {"lora_name": name, **options})
+                with closing(Http(key, TIMEOUT_SECONDS)) as http:
+                    http.send(f"{url}/{verb}_lora_adapter", {"lora_name": name, **options})
                 count += 1
         except (ModelError, TransientError) as error:
             failures.append(f"{name} can't be {verb}ed: {error} ({HINT})")

@@ -1,6 +1,7 @@
 """Asks servers for their models, and checks that a job's model is among them."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -61,6 +62,12 @@ def list_models(url: str, http: Http, seconds: float = 10.0) -> list[ServedModel
         raise Unfit(f"{error} ({ADDRESS_ADVICE})") from None
 
 
+def models_at(url: str, key: str, seconds: float = 10.0) -> list[ServedModel]:
+    """As `list_models`, over a connection of its own, which is closed."""
+    with closing(Http(key, seconds)) as http:
+        return list_models(url, http, seconds)
+
+
 def pick_model(name: str | None, models: Sequence[ServedModel], url: str) -> ServedModel:
     """Return the model with this name, or if None the only model that is not an adapter. Raises UsageError."""
     names = ", ".join(model.id for model in models) or "none"
@@ -81,7 +88,7 @@ def serving(keys: Mapping[str, str], model: str | None) -> dict[str, ServedModel
     found, away, others = dict[str, ServedModel](), [], []
     for url, key in keys.items():
         try:
-            found[url] = pick_model(model, list_models(url, Http(key, 10.0)), url)
+            found[url] = pick_model(model, models_at(url, key), url)
         except (TransientError, ModelError) as error:
             away.append(f"{url} ({error})")
         except UsageError as error:
@@ -102,7 +109,7 @@ def serving(keys: Mapping[str, str], model: str | None) -> dict[str, ServedModel
 def check_newcomer(url: str, key: str) -> str:
     """Return the model of a server that is to join a pool. Raises UsageError if it does not answer, or has none."""
     try:
-        first = next(iter(list_models(url, Http(key, 10.0))), None)  # its adapters come after it
+        first = next(iter(models_at(url, key)), None)  # its adapters come after it
     except (TransientError, ModelError) as error:
         raise UsageError(f"no model server answers at this address: {error}; start it, then add it") from None
     return required(first, f"{url} has no model: load one, then add it").id

@@ -20,8 +20,7 @@ from weavegen.database import Connection
 from weavegen.errors import ModelError, TransientError, UsageError
 from weavegen.pool import capabilities
 from weavegen.pool.capabilities import Capabilities
-from weavegen.pool.http import Http
-from weavegen.pool.served import list_models
+from weavegen.pool.served import models_at
 from weavegen.sandbox import groups, packages
 from weavegen.sandbox.providers import provider
 from weavegen.services import fleet, model_server, pool_members, postgres, processes, redis, schema
@@ -195,7 +194,7 @@ def _model(config: Config) -> str:
     def ask(url: str) -> Problem | str | None:
         """The model, which is listed before its adapters; None: it has none. Or what is wrong with the server."""
         try:
-            listed = list_models(url, Http(keys[url], ANSWER_TIMEOUT_SECONDS), ANSWER_TIMEOUT_SECONDS)
+            listed = models_at(url, keys[url], ANSWER_TIMEOUT_SECONDS)
         except (TransientError, ModelError) as error:
             said = str(error).replace(url, _address(url))
             advice = f"start it, or check OPENAI_BASE_URL and OPENAI_API_KEY: {said}"
