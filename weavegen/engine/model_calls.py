@@ -19,10 +19,9 @@ from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.template import Template
 from weavegen.pool import adapters
 from weavegen.pool.client import ModelClient
-from weavegen.pool.http import Http
 from weavegen.pool.metering import TokenUsage, metered
 from weavegen.pool.pool import Pool, ignore
-from weavegen.pool.served import list_models
+from weavegen.pool.served import models_at
 from weavegen.services import pool_members
 from weavegen.services.pool_members import Members
 from weavegen.store import jobs, servers, traces
@@ -119,17 +118,20 @@ class Pools:
         tried: dict[tuple[str, str], float] = {}
         while True:
             time.sleep(MEMBERS_SECONDS)
+            now, known = time.monotonic(), list(self._names.items())
+            asked = [model for model in list(self._pools) if model]
+            lacking = [(url, name) for url, (_, listed) in known for name in asked if listed and name not in listed]
+            tried = {place: at for place, at in tried.items() if place in lacking and now - at <= ADAPTER_SECONDS}
+            if not (due := [place for place in lacking if place not in tried]):
+                continue
             try:
                 with single().connect() as conn:
                     folders = dict(sql.run(conn, "store/adapters").all())
-                for name in folders.keys() & list(self._pools):
-                    for url, (_, listed) in list(self._names.items()):
-                        if name in listed or not listed:
-                            tried.pop((url, name), None)
-                        elif time.monotonic() - tried.get((url, name), -math.inf) > ADAPTER_SECONDS:
-                            tried[url, name] = time.monotonic()
-                            adapters.load({url: self.members.keys[url]}, name, Path(folders[name]))
-                            self._names.pop(url, None)  # it is asked again at once
+                for url, name in due:
+                    if name in folders:
+                        tried[url, name] = time.monotonic()
+                        adapters.load({url: self.members.keys[url]}, name, Path(folders[name]))
+                        self._names.pop(url, None)  # it is asked again at once
             except (UsageError, KeyError, psycopg.Error, OSError) as error:
                 log.warning("an adapter was not loaded again: %s", error)
 
@@ -280,6 +282,6 @@ class Pools:
 def listing(url: str, key: str) -> list[str]:
     """The names of a server's models; none: it does not answer."""
     try:
-        return [model.id for model in list_models(url, Http(key, NAMES_TIMEOUT_SECONDS), NAMES_TIMEOUT_SECONDS)]
+        return [model.id for model in models_at(url, key, NAMES_TIMEOUT_SECONDS)]
     except (TransientError, ModelError):
         return []
