@@ -10,5 +10,5 @@ select t.id as trace, f.name as bootstrap, t.status, t.candidates, t.sampled_tok
   (select count(*) from blocks b where b.trace_id = t.id and b.ran and b.tick > 0) as ran
 from traces t join bootstraps f on f.id = t.bootstrap_id
 where t.job_id = :job and t.status in ('ended', 'failed')
-  and not exists (select from traces r where r.retry_of = t.id)
+  and {store/last_try}
 order by t.number
