@@ -118,10 +118,6 @@ class JobOptions:
     ] = None
 
 
-SAME = ("name", "seed", "agent", "documents", "user", "template", "packages", "environment", "files_folder", "mcp")
-"""Options that `enqueueing.enqueue` takes as they are."""
-
-
 @command()
 def enqueue(job: JobOptions) -> Result:
     """Enqueue traces and return at once. The workers write them.
@@ -182,9 +178,23 @@ def submit(job: JobOptions, *, workers: bool = False) -> int:
         # The values are copied into the settings: a later fit must not change running jobs or replays.
         with reading() as conn:
             settings["corrections"] = campaigns.correction(conn, job.correction)
-    same: dict[str, Any] = {name: getattr(job, name) for name in SAME}
-    same |= {"model": writer, "student": student, "evaluator": evaluator}
-    return enqueueing.enqueue(traces=orders, settings=settings, **same)
+    return enqueueing.enqueue(
+        traces=orders,
+        name=job.name,
+        seed=job.seed,
+        model=writer,
+        student=student,
+        evaluator=evaluator,
+        agent=job.agent,
+        settings=settings,
+        documents=job.documents,
+        user=job.user,
+        template=job.template,
+        packages=job.packages,
+        environment=job.environment,
+        files_folder=job.files_folder,
+        mcp=job.mcp,
+    )
 
 
 def by_role(options: list[str] | None) -> dict[str, str]:

@@ -95,9 +95,14 @@ class Fleet:
             | asdict(job.row)
             for job in self.jobs
         ]
-        servers = server_values(self.surveyed or (), self.members, self.homes, self.health)
-        same = {name: getattr(self, name) for name in ("queues", "workers", "environments", "faults")}
-        return {"jobs": jobs, "servers": servers} | same
+        return {
+            "jobs": jobs,
+            "servers": server_values(self.surveyed or (), self.members, self.homes, self.health),
+            "queues": self.queues,
+            "workers": self.workers,
+            "environments": self.environments,
+            "faults": self.faults,
+        }
 
 
 class FleetReader:

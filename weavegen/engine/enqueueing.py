@@ -472,8 +472,9 @@ def try_bootstrap(order: Order, numbers: Settings, packages: Packages | None, ar
     folder = box_packages.on_this_host(own, packages)
     try:
         files = files_here(own, archive)
-        given: dict[str, Any] = {"network": numbers.network, "packages": folder, "files": files}
-        [executed] = dry_run(own, order.source, order.params, limits=limits, **given)
+        [executed] = dry_run(
+            own, order.source, order.params, limits=limits, network=numbers.network, packages=folder, files=files
+        )
     except UsageError:
         raise
     except WeavegenError as error:

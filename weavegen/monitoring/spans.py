@@ -97,8 +97,8 @@ def tick_spans(tick: Any, steps: Sequence[Any], evaluations: Mapping[int, Sequen
     about = f"{tick.trace_id} {tick.number} {tick.run} {tick.began.isoformat()}"
     root = context(identity("trace " + about, 16), identity("tick " + about, 8))
     attributes = known(tick)
-    times: dict[str, Any] = {"start_time": nanoseconds(tick.began), "end_time": nanoseconds(tick.ended)}
-    yield ReadableSpan(tick.name, context=root, attributes=attributes, **times, **SOURCE)
+    began, ended = nanoseconds(tick.began), nanoseconds(tick.ended)
+    yield ReadableSpan(tick.name, context=root, attributes=attributes, start_time=began, end_time=ended, **SOURCE)
     model = {name: attributes[name] for name in MODEL if name in attributes}
     for step in steps:
         yield step_span(step, root, model, evaluations[step.id])

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from weavegen import sql
 from weavegen.database import Connection
 from weavegen.errors import UsageError, required
@@ -94,11 +92,14 @@ def finish(
     LEASES.finish(conn, held, "store/finish_batch", seconds=model_seconds or 0.0)
     rows = [
         {
+            "item": about.item,
             "question": question.text,
             "truth": question.truth,
             "score": log_odds(answer),
-            **{name: getattr(about, name) for name in ("item", "model", "server")},
-            **msgspec.structs.asdict(answer),
+            "yes": answer.yes,
+            "no": answer.no,
+            "model": about.model,
+            "server": about.server,
         }
         for about in answered
         for question, answer in about.answers

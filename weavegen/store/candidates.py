@@ -36,9 +36,13 @@ def save(
     same = {"trace": trace_id, "step": step_id, "index": index, "type": type, "parent": parent_id}
     same |= {"round": step.round, "depth": step.depth or None}
     rows = [
-        same
-        | {"position": position, "token_ids": ids, "logprobs": logprobs}
-        | {name: getattr(candidate, name) for name in ("text", "finish_reason", "tokens")}
+        {
+            **same,
+            "position": position,
+            "token_ids": ids,
+            "logprobs": logprobs,
+            **{name: getattr(candidate, name) for name in ("text", "finish_reason", "tokens")},
+        }
         for position, (candidate, (ids, logprobs)) in enumerate(zip(texts, tokens, strict=True))
     ]
     sql.run_each(conn, "store/save_candidate", rows)
@@ -78,10 +82,15 @@ def save_scores(
     stage = "selection" if step.sample is not None else "raw" if step.candidate is not None else "option"
     same = {"trace": trace_id, "step": step_id, "stage": stage, "rubric": prompts.rubric_version()}
     rows = [
-        same
-        | {"candidate": candidate_id, "position": position, "question": (question := prompts.question_of(asked))}
-        | {"wording": asked if asked != question else None, "score": log_odds(answer)}
-        | msgspec.structs.asdict(answer)
+        {
+            **same,
+            "candidate": candidate_id,
+            "position": position,
+            "question": prompts.question_of(asked),
+            "wording": asked if asked != prompts.question_of(asked) else None,
+            "score": log_odds(answer),
+            **msgspec.structs.asdict(answer),
+        }
         for position, (candidate_id, per_text) in enumerate(zip(ids, answers, strict=True))
         for asked, answer in zip(step.questions, per_text, strict=True)
     ]

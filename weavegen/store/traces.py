@@ -112,13 +112,20 @@ def job_of(conn: Connection, trace_id: int) -> int:
     return int(sql.run(conn, "store/job_of_trace", trace=trace_id).scalar_one())
 
 
-def finish(conn: Connection, trace_id: int, status: TraceStatus, detail: str, **values: Any) -> None:
-    """End a running trace with this status; `detail` goes into its history.
-
-    `values`: the columns returned, and ended_because, or failure_kind and failure.
-    """
-    values = dict.fromkeys(("ended_because", "failure_kind", "failure")) | values
-    sql.run(conn, "store/end_trace", trace=trace_id, status=status, **values)
+def finish(
+    conn: Connection,
+    trace_id: int,
+    status: TraceStatus,
+    detail: str,
+    *,
+    returned: Any,
+    ended_because: str | None = None,
+    failure_kind: str | None = None,
+    failure: str | None = None,
+) -> None:
+    """End a running trace with this status; `detail` goes into its history."""
+    reason = {"ended_because": ended_because, "failure_kind": failure_kind, "failure": failure}
+    sql.run(conn, "store/end_trace", trace=trace_id, status=status, returned=returned, **reason)
     event(conn, trace_id, status, detail)
 
 
