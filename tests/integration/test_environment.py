@@ -98,12 +98,27 @@ def environment(start: Start) -> Environment:
     return start()
 
 
-def act(environment: Environment, body: str, limits: Limits | None = None, ask: Ask = undecided) -> Executed:
+def act(
+    environment: Environment, body: str, limits: Limits | None = None, ask: Ask = undecided, **options: Any
+) -> Executed:
     """Run an action whose callback has this body."""
     lines = "".join(f"    {line}\n" for line in body.splitlines())
     source = f"def action_test(self):\n{lines}\nself.add_action('Test', action_test)\n"
     step = Execute(op="run", type="action", source=source)  # type: ignore[arg-type]
-    return environment.execute(next(step_ids), step, ask=ask, limits=limits)
+    return environment.execute(next(step_ids), step, ask=ask, limits=limits, **options)
+
+
+def texts_asked(environment: Environment, body: str, times: int = 1) -> list[CompleteRequest]:
+    """The requests for texts that an action with this body makes, which runs `times` times."""
+    asked: list[CompleteRequest] = []
+
+    def complete(request: CompleteRequest) -> list[str]:
+        asked.append(request)
+        return [""]
+
+    for _ in range(times):
+        assert act(environment, body, complete=complete).error is None
+    return asked
 
 
 def value(environment: Environment, body: str, **options: Any) -> Any:
@@ -895,28 +910,11 @@ class TestFilesOfWeaveAgent:
         assert value(environment, "return os.getpid()") == before
 
     def test_the_model_continues_the_whole_of_a_long_text(self, environment: Environment) -> None:
-        asked: list[CompleteRequest] = []
-
-        def complete(request: CompleteRequest) -> list[str]:
-            asked.append(request)
-            return [""]
-
-        source = "def action_ask(self):\n    generate_outputs_vllm('', 'word ' * 40_000 + '\\x00\\udc00', 7)\n"
-        step = Execute(op="run", type=BlockType.ACTION, source=source + "self.add_action('Ask', action_ask)\n")
-        assert environment.execute(next(step_ids), step, complete=complete).error is None
-        assert asked[0].prompt == "word " * 40_000 + "\\x00\\udc00"
+        [asked] = texts_asked(environment, "generate_outputs_vllm('', 'word ' * 40_000 + '\\x00\\udc00', 7)")
+        assert asked.prompt == "word " * 40_000 + "\\x00\\udc00"
 
     def test_requests_for_texts_are_numbered_in_their_step(self, environment: Environment) -> None:
-        asked: list[CompleteRequest] = []
-
-        def complete(request: CompleteRequest) -> list[str]:
-            asked.append(request)
-            return [""]
-
-        source = "def action_ask(self):\n    for _ in range(2):\n        generate_outputs_vllm('', 'Once', 7)\n"
-        step = Execute(op="run", type=BlockType.ACTION, source=source + "self.add_action('Ask', action_ask)\n")
-        for _ in range(2):
-            assert environment.execute(next(step_ids), step, complete=complete).error is None
+        asked = texts_asked(environment, "for _ in range(2):\n    generate_outputs_vllm('', 'Once', 7)", times=2)
         assert [request.turn for request in asked] == [1, 2, 1, 2]
 
     def test_a_request_of_the_wrong_form_ends_the_process(self, environment: Environment) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from tests.support.templates import CHATML
-from tests.support.worker import enqueue, scalar
+from tests.support.worker import enqueue, enqueue_here, scalar
 from weavegen.config import Config
 from weavegen.database import Connection, Database, Statement
 from weavegen.engine import execution, prompt_assembly, step_work
@@ -195,9 +195,6 @@ def test_a_worker_that_lost_its_step_opens_no_environment(
 def test_a_host_that_can_make_no_box_fails_no_trace(
     db: Database, config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, able: bool
 ) -> None:
-    for used in (module, execution):
-        monkeypatch.setattr(used, "database", lambda: db)
-        monkeypatch.setattr(used, "single", lambda: db.with_autocommit(True))
     require_bubblewrap()
     bwrap, real = tmp_path / "bwrap", shutil.which("bwrap")
     told = "echo 'bwrap: Creating new namespace failed: No space left on device' >&2; exit 1"
@@ -206,9 +203,7 @@ def test_a_host_that_can_make_no_box_fails_no_trace(
     )
     bwrap.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    enqueue(db)
-    with db.begin() as conn:
-        conn.execute(Statement("update jobs set model = 'any', asked_model = 'any'"))
+    enqueue_here(db, monkeypatch)
     worker = Worker(config, lambda *_: None, {Execute: execution.execute})
     [message] = worker.engine.start_queued()
     outcome = worker.run(message.step_id)
@@ -221,12 +216,7 @@ def test_a_box_is_made_again_where_the_trace_went_on_elsewhere_meanwhile(
     db: Database, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its host was away, and a worker on another one stood in for it, under its name."""
-    for used in (module, execution):
-        monkeypatch.setattr(used, "database", lambda: db)
-        monkeypatch.setattr(used, "single", lambda: db.with_autocommit(True))
-    enqueue(db)
-    with db.begin() as conn:
-        conn.execute(Statement("update jobs set model = 'any', asked_model = 'any'"))
+    enqueue_here(db, monkeypatch)
     opened: list[Environment] = []
 
     def work(worker: Worker, claim: Claimed, step: Execute) -> Done:

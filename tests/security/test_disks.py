@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.support import command
-from tests.support.worker import enqueue, scalar
+from tests.support.worker import enqueue_here, scalar
 from weavegen import config as configuration
 from weavegen.config import Config
-from weavegen.database import Database, Statement
+from weavegen.database import Database
 from weavegen.engine import execution
-from weavegen.engine import worker as module
 from weavegen.engine.worker import Worker
 from weavegen.kernel.steps import Execute
 from weavegen.services import postgres, schema
@@ -110,12 +109,8 @@ def test_a_host_whose_disk_takes_nothing_fails_no_trace(
 ) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can mount")
-    for used in (module, execution):
-        monkeypatch.setattr(used, "database", lambda: db)
-        monkeypatch.setattr(used, "single", lambda: db.with_autocommit(True))
-    enqueue(db)
+    enqueue_here(db, monkeypatch)
     with db.begin() as conn:
-        conn.execute(Statement("update jobs set model = 'any', asked_model = 'any'"))
         workers.report(conn, "here:1", "execute@here", ["execute"], {})
     with tempfile.TemporaryDirectory(prefix="weavegen-disk-", dir="/run") as folder:
         size = "size=1m,nr_inodes=20" if disk == "full" else "size=1m"

@@ -2,8 +2,12 @@
 
 from typing import Any
 
+import pytest
+
 from tests.support.world import World
 from weavegen.database import Connection, Database, Statement
+from weavegen.engine import execution
+from weavegen.engine import worker as engine_worker
 from weavegen.engine.advance import Engine
 from weavegen.kernel.steps import Execute, Lint, Sample, Score
 from weavegen.store import candidates, environments, jobs, steps
@@ -25,6 +29,16 @@ def enqueue(db: Database, n: int = 1, seed: int = 1, **settings: Any) -> int:
             settings=settings,
             version="0",
         )
+
+
+def enqueue_here(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enqueue a trace of a job that names a model, and let this process run its steps in `db`."""
+    for used in (engine_worker, execution):
+        monkeypatch.setattr(used, "database", lambda: db)
+        monkeypatch.setattr(used, "single", lambda: db.with_autocommit(True))
+    enqueue(db)
+    with db.begin() as conn:
+        conn.execute(Statement("update jobs set model = 'any', asked_model = 'any'"))
 
 
 def scalar(db: Database, query: str, **parameters: Any) -> Any:

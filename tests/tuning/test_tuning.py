@@ -360,18 +360,22 @@ json.dump([found, own, [PROMPT, *ENDS], merged], sys.stdout)
 """
 
 
+def with_tiny_model(program: str, folder: Path, trl_environ: dict[str, str]) -> Any:
+    """What a program prints as JSON in its last line. Its arguments: the folder of a tiny model, and one for data."""
+    environ, model = trl_environ | {"PYTHONPATH": str(ROOT)}, folder / "model"
+    made = [PYTHON, ROOT / "scripts" / "tiny_model.py", "make", model]
+    subprocess.run(made, env=environ, capture_output=True, check=True)
+    command = [PYTHON, "-c", program, model, folder / "data"]
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def test_pairs_are_trained_on_as_the_tokens_that_the_model_reads_and_samples(
     tmp_path: Path, trl_environ: dict[str, str]
 ) -> None:
     """No token holds the end of a prompt and the beginning of a completion, and nothing follows a completion."""
-    environ = trl_environ | {"PYTHONPATH": str(ROOT)}
-    model = tmp_path / "model"
-    made = [PYTHON, ROOT / "scripts" / "tiny_model.py", "make", model]
-    subprocess.run(made, env=environ, capture_output=True, check=True)
-    command = [PYTHON, "-c", COMPARED, model, tmp_path / "data"]
-    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found, own, (prompt, *ends), [merged] = json.loads(done.stdout.splitlines()[-1])
+    found, own, (prompt, *ends), [merged] = with_tiny_model(COMPARED, tmp_path, trl_environ)
     assert merged != own[prompt] + own[ends[0]], "Do the tokens merge at all?"
     pair = {"prompt_ids": own[prompt], "chosen_ids": own[ends[0]], "rejected_ids": own[ends[1]]}
     assert found["dpo"][0] == [pair] * 4
@@ -424,14 +428,7 @@ json.dump(found, sys.stdout)
 
 def test_each_method_begins_with_what_the_one_before_has_trained(tmp_path: Path, trl_environ: dict[str, str]) -> None:
     """The reference of DPO and KTO is the model that they begin with, so that all rewards are 0 at first."""
-    environ = trl_environ | {"PYTHONPATH": str(ROOT)}
-    model = tmp_path / "model"
-    made = [PYTHON, ROOT / "scripts" / "tiny_model.py", "make", model]
-    subprocess.run(made, env=environ, capture_output=True, check=True)
-    command = [PYTHON, "-c", AFTERWARDS, model, tmp_path / "data"]
-    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = with_tiny_model(AFTERWARDS, tmp_path, trl_environ)
     for method in ("dpo", "kto"):
         first, *others = found[method]
         assert first == pytest.approx([0] * len(first), abs=1e-4), found
