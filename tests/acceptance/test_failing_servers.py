@@ -204,7 +204,7 @@ def test_traces_go_on_with_an_adapter_that_their_server_forgot() -> None:
     with installed(WEAVEGEN_MODEL="nano") as one:
         one.json("pool", "load", "twin", WEIGHTS)
         sums = ROOT / "bootstraps" / "sums.py"
-        job = one.json("enqueue", sums, "-n", "3", "--ticks", "4", "--seed", "7", "--model", "twin")["job"]
+        job = one.json("enqueue", sums, "-n", "6", "--ticks", "4", "--seed", "7", "--model", "twin")["job"]
         one.until("select count(*) > 0 from candidates")
         server = registered(one.config)[NANO]
         os.kill(server.pid, signal.SIGKILL)
