@@ -28,6 +28,8 @@ pytestmark = pytest.mark.timeout(600)  # the time of the first test includes its
 
 YES = "label and source in ('drawn', 'ran')"
 """Answers to questions that the model has been trained on."""
+USUAL = "type in ('orientation', 'action', 'expectation', 'evaluation')"
+"""Blocks of types that the model has been trained on."""
 SUMS = ROOT / "bootstraps" / "sums.py"
 OF_THE_SHARE = ("value", "low", "high", "of")
 
@@ -86,12 +88,13 @@ def test_it_is_trained_and_served_beside_the_original(
     nano: Installation, evaluated: Any, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     out, name = tmp_path / "round-1", f"round-{len(options)}"
-    told = tuned(nano, out, *options, "--where", f"verifier:{YES}", "--load", name)
+    known = ("--where", f"sft:{USUAL}", "--where", f"verifier:{YES}")
+    told = tuned(nano, out, *options, *known, "--load", name)
     assert told["rows"]["sft"] > 12, "Is the evaluation's corpus there?"
     assert all(0 < loss < 20 for loss in told["losses"].values()), told
-    # These are the model's own blocks with their usual ends, and the answer that it mostly gives. Another end would
-    # cost 15 nats. The answers No about what it considers good cost it 2 to 3 nats each.
-    assert told["losses"]["sft"] < 0.5, told
+    # These are the model's own blocks and answers: 0.04 to 0.06 in six seeds. With another end after each block it is
+    # 0.4 and more. A block of a type that the model has not learnt costs 70 to 260 nats, most for its question.
+    assert told["losses"]["sft"] < 0.2, told
     plan = json.loads((out / "plan.json").read_text())
     assert (plan["most"], plan["window"]) == (12, 512)
     assert (out / "adapter_config.json").exists() == ("--lora" in options)
@@ -186,7 +189,10 @@ def test_the_same_command_can_be_given_again_after_ctrl_c(tmp_path: Path, monkey
 
 
 def test_the_traces_of_evaluations_are_left_out(nano: Installation, evaluated: Any, tmp_path: Path) -> None:
-    done = nano.cli("tune", "no-model", "--out", tmp_path / "out")
+    [[traces]] = nano.sql(
+        "select string_agg(t.id::text, ',') from traces t join jobs j on j.id = t.job_id where j.name like 'eval %'"
+    )
+    done = nano.cli("tune", WEIGHTS, "--out", tmp_path / "out", "--where", f"trace_id in ({traces})")
     assert done.returncode == 2, done.stderr
     assert "sft: without the jobs of evaluations: to take them, name job_id in --where" in done.stderr
     assert "no row of the view sft_examples matches" in done.stderr
@@ -267,7 +273,7 @@ for adds in (False, True):
     fast = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<s>", eos_token="</s>", unk_token="?")
     row = {"prompt": PROMPT, "chosen": "yes", "rejected": "yes"}
     ids = tokens(fast, row, 64, "chosen", "rejected")["prompt_ids"]
-    found.append(ids == fast.convert_tokens_to_ids(PROMPT.split()))
+    found.append(list(ids) == fast.convert_tokens_to_ids(PROMPT.split()))
 json.dump(found, sys.stdout)
 """
 
