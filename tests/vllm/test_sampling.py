@@ -123,8 +123,8 @@ def test_tokens_of_a_text_without_its_stop_string(client: ModelClient, server: S
     """The tokens with which the next prompt continues, wherever in a token the stop string begins."""
     (whole,) = sample(client, n=1, seed=seed).continuations
     found = 0
-    for at in range(40, 60):
-        stop = whole.text[at : at + 4]
+    stops = (whole.text[at : at + 4] for at in range(40, 70))
+    for stop in [stop for stop in stops if "\ufffd" not in stop][:20]:  # the text of a part of a character
         (cut,) = sample(client, n=1, seed=seed, stop=[stop]).continuations
         ids = cut.token_ids or []
         if counted := whole_tokens(ids, cut.text, [stop], client.word):

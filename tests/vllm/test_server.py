@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import ROOT
 from tests.support.vllm_server import Server
-from weavegen.errors import ModelError, UsageError
+from weavegen.errors import ModelError, Unfit
 from weavegen.pool.client import ModelClient, Prompt
 from weavegen.pool.tokens import Tokens
 
@@ -42,8 +42,8 @@ def test_the_only_model_is_taken_and_its_length_known(client: ModelClient) -> No
     assert client.length == LENGTH
 
 
-def test_an_unknown_model_is_a_usage_error(server: Server) -> None:
-    with pytest.raises(UsageError, match="tiny"):
+def test_a_server_without_the_model_is_unfit(server: Server) -> None:
+    with pytest.raises(Unfit, match="it has tiny"):
         sample(ModelClient(server.url, "EMPTY", "large"), "<s>")
 
 
