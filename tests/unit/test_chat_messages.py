@@ -76,6 +76,7 @@ def test_a_call_that_the_api_would_refuse_stays_text() -> None:
         "<tool_call>{</tool_call>",
         '<tool_call>{"arguments": {}}</tool_call>',
         "<tool_call>[1]</tool_call>",
+        '<tool_call>{"name": "terminal", "arguments": "ls"}</tool_call>',
     ):
         said: list[Said] = [USER, (BlockType.ASSISTANT, broken), (BlockType.TOOL, ANSWER)]
         assert with_calls(said) == plain(said)

@@ -9,6 +9,7 @@ from tests.support.templates import CHATML, MISTRAL
 from weavegen.agents.dialogue import BOX_TOOLS, Call, Tool, calls_in, response, task_of, tools_text
 from weavegen.agents.react import Task
 from weavegen.box import calls
+from weavegen.exports import atif
 from weavegen.kernel.context import opening, spoken, stops
 from weavegen.kernel.steps import Prompt
 from weavegen.kernel.template import Template, split_thoughts
@@ -57,6 +58,26 @@ def test_a_line_break_inside_a_json_string_is_accepted() -> None:
 def test_arguments_may_have_the_name_that_llama_gives_them() -> None:
     assert calls_in(GOOD.replace('"arguments"', '"parameters"'), BOX_TOOLS) == calls_in(GOOD, BOX_TOOLS)
     assert calls_in('<tool_call>{"name": "terminal", "parameters": "ls"}</tool_call>', BOX_TOOLS)[0].error is not None
+
+
+@pytest.mark.parametrize(
+    ("written", "made"),
+    [
+        (GOOD.replace('"arguments"', '"parameters"'), ("terminal", {"command": "ls"})),
+        (GOOD.replace("ls", "ls\nls"), ("terminal", {"command": "ls\nls"})),
+        ('<tool_call>{"name": "terminal"}</tool_call>', ("terminal", {})),
+        *(
+            (f"<tool_call>{text}</tool_call>", ("tool_call", {"text": text}))
+            for text in ("{oops}", "[1]", '{"arguments": {}}', '{"name": "terminal", "parameters": "ls"}')
+        ),
+        ('<tool_call>{"name": "\\ud800"}</tool_call>', ("tool_call", {"text": '{"name": "\\ud800"}'})),
+    ],
+)
+def test_a_trajectory_has_the_calls_that_were_made(written: str, made: tuple[str, dict[str, str]]) -> None:
+    [call] = atif.message(f"I look.\n{written}", "block-7")["tool_calls"]
+    assert (call["function_name"], call["arguments"]) == made
+    [read] = calls_in(written, BOX_TOOLS)
+    assert (read.name, read.arguments) == made or read.error is not None
 
 
 def test_calls_inside_thoughts_are_ignored() -> None:

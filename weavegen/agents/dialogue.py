@@ -16,6 +16,7 @@ from weavegen.kernel import prompts
 from weavegen.kernel.settings import check_json
 from weavegen.kernel.steps import Append, Candidate, Delegate, Delegated, Ended, Executed, Prompt, Sample
 from weavegen.kernel.template import json_between_tags, split_thoughts
+from weavegen.pool.chat_messages import read_call
 from weavegen.trace.blocks import BlockType
 
 TOOL_CALL = re.compile(r"<tool_call>(.*?)(</tool_call>|\Z)", re.DOTALL)
@@ -140,16 +141,11 @@ def _call(text: str, closed: bool, tools: dict[str, Tool]) -> Call:
     if not closed:
         return Call("", error=f"the call is not closed: write {CALL_EXAMPLE}")
     try:
-        value = json.loads(text, strict=False)
-    except (ValueError, RecursionError) as error:
-        return Call("", error=f"the call is not valid JSON ({error}): write {CALL_EXAMPLE}")
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        return Call("", error=f"the call has no name: write {CALL_EXAMPLE}")
-    name, arguments = value["name"], value.get("arguments", value.get("parameters", {}))  # the latter is Llama's name
+        name, arguments = read_call(text)
+    except ValueError as error:
+        return Call("", error=f"{error}: write {CALL_EXAMPLE}")
     if name not in tools:
         return Call(name[:200], error=f"there is no tool {name[:200]!r}: choose one of {', '.join(tools)}")
-    if not isinstance(arguments, dict):
-        return Call(name, error=f"arguments must be an object: write {CALL_EXAMPLE}")
     return Call(name, arguments, tools[name].complaint(arguments))
 
 

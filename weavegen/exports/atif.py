@@ -19,7 +19,7 @@ from weavegen.agents.dialogue import TOOL_CALL
 from weavegen.exports.format import Source, file_per_trace
 from weavegen.exports.text import blocks
 from weavegen.kernel.template import split_thoughts
-from weavegen.pool.chat_messages import RESPONSE
+from weavegen.pool.chat_messages import RESPONSE, read_call
 from weavegen.trace.blocks import CALLBACK, BlockType, Label
 from weavegen.trace.render import render_label
 
@@ -35,13 +35,6 @@ NOTES = (
     "final_metrics count all candidates; of the prompts they count those of sampling, each once."
 )
 Object = dict[str, Any]
-
-
-class Call(msgspec.Struct):
-    """A tool call as the model wrote it."""
-
-    name: str
-    arguments: dict[str, Any] = {}
 
 
 def text(source: Source, trace: int) -> Iterator[str]:
@@ -140,16 +133,17 @@ def make_step(row: Any, refs: dict[str, str]) -> Object:
 def message(text: str, name: str) -> Object:
     """A message of a conversing agent: thoughts, calls, and the rest of the text. Its calls are named after `name`.
 
-    A call that is not a JSON object with a name is a call of the function `tool_call` with this text.
+    A call whose JSON, name or arguments the agent refused is a call of the function `tool_call` with this text.
     """
     rest, thoughts = split_thoughts(text)
     calls = []
     for number, match in enumerate(TOOL_CALL.finditer(rest)):
         try:
-            call = msgspec.json.decode(match[1], type=Call)
-        except (msgspec.DecodeError, RecursionError):
-            call = Call("tool_call", {"text": match[1]})
-        calls.append({"tool_call_id": f"{name}-{number}", "function_name": call.name, "arguments": call.arguments})
+            function, arguments = read_call(match[1])
+            encoded([function, arguments])  # UTF-8 has no lone surrogates, and JSON may
+        except ValueError:
+            function, arguments = "tool_call", {"text": match[1]}
+        calls.append({"tool_call_id": f"{name}-{number}", "function_name": function, "arguments": arguments})
     said = {"reasoning_content": "\n".join(map(str.strip, thoughts)) or None, "tool_calls": calls or None}
     return {"message": TOOL_CALL.sub("", rest).strip()} | known(said)
 

@@ -69,16 +69,30 @@ def _calls(text: str, number: int) -> list[Message]:
     calls = []
     for position, written in enumerate(CALL.findall(text)):
         try:
-            call = json.loads(written, strict=False)
-        except (ValueError, RecursionError):
+            name, arguments = read_call(written)
+        except ValueError:
             return []
-        if not isinstance(call, dict) or not isinstance(call.get("name"), str):
-            return []
-        arguments = json.dumps(call.get("arguments", call.get("parameters", {})), ensure_ascii=False)
-        function = {"name": call["name"], "arguments": arguments}
+        function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
         # Mistral's templates want ids of nine letters and digits.
         calls.append({"id": f"{number:05d}{position:04d}", "type": "function", "function": function})
     return calls
+
+
+def read_call(text: str) -> tuple[str, dict[str, Any]]:
+    """The name and the arguments of a call as the model wrote it. Raises ValueError, which says what is wrong with it.
+
+    Strings may hold line breaks, and the arguments may have the name that Llama gives them.
+    """
+    try:
+        value = json.loads(text, strict=False)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the call is not valid JSON ({error})") from None
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        raise ValueError("the call has no name")
+    arguments = value.get("arguments", value.get("parameters", {}))
+    if not isinstance(arguments, dict):
+        raise ValueError("arguments must be an object")
+    return value["name"], arguments
 
 
 def text_of(content: str | None, reasoning: str | None, calls: Sequence[tuple[str, Any]]) -> str:
