@@ -218,6 +218,16 @@ def test_a_better_version_keeps_the_signature_and_gets_tests_and_evaluator() -> 
     assert none_better.run()["tools"] == ["count_units@2"]
 
 
+def test_the_best_program_of_a_search_that_ended_early_becomes_a_tool() -> None:
+    world = World(execute=[call("count_units", text="a b"), FINISH])
+    error = "it had spent its budget of ticks before it returned"
+    world.makes = lambda step: Delegated(trace=9, returned={"source": SOURCE, "score": 1.5, "program": 4}, error=error)
+    returned = world.run()
+    assert (returned["made"], returned["tools"]) == (["count_units"], ["count_units@1"])
+    [made] = effects(world, ToolSaved)
+    assert (made.source, made.program) == (SOURCE, (9, 4))
+
+
 def test_the_run_goes_on_if_a_tool_can_not_be_made() -> None:
     for came in (
         Delegated(trace=9, error="its budget was spent"),

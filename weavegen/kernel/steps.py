@@ -217,7 +217,7 @@ class Delegated(Value, frozen=True, kw_only=True):
     trace: int | None = None
     """Number of that agent's trace. None: there is none, because the trace has asked for too many."""
     returned: Any = None
-    """What that trace returned. None: it failed, was cancelled, spent its budget, or there is none."""
+    """What that trace returned. With `error`: its best so far, before it failed or spent its budget. None: nothing."""
     error: str | None = None
     """Why nothing was returned, in one line."""
 

@@ -153,10 +153,10 @@ def task_for(plan: ToolPlan) -> dict[str, Any]:
 
 
 def made_tool(plan: ToolPlan, delegated: Delegated) -> ToolSaved:
-    """The tool that funsearch returned. Raises ValueError if funsearch returned no tool."""
+    """The tool that funsearch returned, also if its search ended early. Raises ValueError if it returned no tool."""
     returned = delegated.returned if isinstance(delegated.returned, dict) else {}
     source = returned.get("source")
-    if delegated.error is not None or not isinstance(source, str) or not source.strip():
+    if not isinstance(source, str) or not source.strip():
         raise ValueError(delegated.error or returned.get("error") or "no program was found that works")
     signature = signature_of(source, plan.need.name)
     score, program, trace = returned.get("score"), returned.get("program"), delegated.trace

@@ -1,4 +1,5 @@
--- Steps that wait for traces which are over by now. error: why a trace has returned nothing; null: it has returned.
+-- Steps that wait for traces which are over by now. error: why a trace ended before its work was done; null: it was
+-- done. A trace with an error may have returned its best so far.
 select s.id, t.id as trace, t.returned, case
     when t.status = 'failed' then t.failure
     when t.status = 'cancelled' then 'it was cancelled'
