@@ -4,6 +4,7 @@ import itertools
 import random
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,7 +27,9 @@ from weavegen.kernel import prompts
 from weavegen.kernel.harbor import HarborStep, HarborTask, Phase
 from weavegen.kernel.replay import Entry
 from weavegen.kernel.steps import (
+    Append,
     Candidate,
+    Ended,
     Evaluated,
     Execute,
     Executed,
@@ -404,6 +407,57 @@ def test_a_bug_in_a_program_fails_one_trace_with_its_traceback(db: Database, mon
         [row] = reports.traces(conn, job)
     assert (row.status, row.because) == ("failed", "bug: ZeroDivisionError: oops")
     assert "raise ZeroDivisionError" in scalar(db, "select detail from events where kind = 'failed'")
+
+
+def test_a_program_that_asks_for_the_impossible_stops_no_other_trace(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If its first tick can't be stored, the sweeper would meet it again each second, before all traces after it."""
+
+    def unstorable(tick: Any) -> Any:
+        yield from ()
+        return Ended(done=False, state={"folder": Path("notes")})
+
+    def misplaced(tick: Any) -> Any:
+        tick.cursor.append(Append(type=BlockType.USER, body="A task.", candidate=(5, 0)))
+        yield Execute(op="bootstrap")
+
+    def right(tick: Any) -> Any:
+        yield Execute(op="bootstrap")
+
+    programs = iter([unstorable, misplaced, right])
+    monkeypatch.setattr("weavegen.engine.advance.AGENTS", {"weave": Agent(lambda tick: next(programs)(tick))})
+    job = enqueue(db, 3)
+    assert len(Worker(db).engine.start_queued()) == 1
+    with db.connect() as conn:
+        found = [(row.status, row.because) for row in reports.traces(conn, job)]
+    assert sorted(status for status, _ in found) == ["failed", "failed", "running"]
+    assert {because.partition(":")[0] for status, because in found if status == "failed"} == {"bug"}
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
+def test_a_program_that_writes_other_blocks_restarts_its_tick(
+    db: Database, monkeypatch: pytest.MonkeyPatch, before: int, after: int
+) -> None:
+    """Its steps are those of the journal, but its blocks would have other numbers than those that are stored."""
+    count = before
+
+    def program(tick: Any) -> Any:
+        for _ in range(count):
+            tick.cursor.append(Append(type=BlockType.USER, body="A task."))
+        yield Execute(op="bootstrap")
+        tick.cursor.append(Append(type=BlockType.USER, body="The end."))
+        return Ended(done=True)
+
+    monkeypatch.setattr("weavegen.engine.advance.AGENTS", {"weave": Agent(program)})
+    enqueue(db, 1)
+    worker = Worker(db)
+    messages = worker.engine.start_queued()
+    count = after
+    worker.run(messages)
+    assert scalar(db, "select status from traces") == "ended"
+    assert scalar(db, "select array_agg(index order by index) from blocks") == list(range(after + 1))
+    assert scalar(db, "select count(*) from events where kind = 'tick restarted'") == 1
 
 
 def test_ten_thousand_traces_stay_queued_and_jobs_share_the_slots(db: Database) -> None:

@@ -1,5 +1,6 @@
 """Replay: any interleaving of duplicate, lost and reordered deliveries gives the same trace."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from weavegen.kernel.steps import (
     Execute,
     Executed,
     Note,
+    Prompt,
     Retrieve,
     RunSubagent,
     Sample,
@@ -109,6 +111,43 @@ def test_a_changed_program_is_detected() -> None:
         replayed(entries, (Execute(op="begin"), Execute(op="evaluate")))
     with pytest.raises(JournalMismatch, match="can't read"):
         replay.decode_step("sample", {"n": "many"})
+
+
+def test_a_program_that_yields_or_returns_something_else_is_a_bug() -> None:
+    def unended() -> Any:
+        yield Execute(op="begin")
+
+    done = [Entry(Execute(op="begin"), done=True, result=Executed(), at=101.0)]
+    with pytest.raises(TypeError, match="returned None instead of Ended"):
+        replay.replay(unended(), Cursor(START), done)
+    no_step: Any
+    for no_step in ((), unended(), "text", (Execute(op="begin"), "text")):
+        with pytest.raises(TypeError, match="is no step"):
+            replayed([], no_step)
+    with pytest.raises(TypeError, match="Path"):
+        replayed([], Execute(op=Path("begin")))  # type: ignore[arg-type]
+
+
+def test_lists_and_tuples_are_the_same_step() -> None:
+    prompt = Prompt(type=BlockType.ACTION, header="", window=(0, 1))
+    listed: Any = Score(prompt=prompt, questions=["Is it?"], sample=0)  # type: ignore[arg-type]
+    journal = replay.decode_step("score", msgspec.json.decode(replay.encode(listed)))
+    assert replayed([Entry(journal)], listed).ended is None
+
+
+def test_what_a_program_does_while_it_is_closed_has_not_happened() -> None:
+    def tidy(cursor: Cursor) -> Program:
+        try:
+            yield Execute(op="begin")
+        finally:
+            cursor.emit(Note(kind="over", detail=""))
+        return Ended(done=True)
+
+    cursor = Cursor(START)
+    assert not replay.replay(tidy(cursor), cursor, []).effects
+    done = [Entry(Execute(op="begin"), done=True, result=Executed(), at=101.0)]
+    cursor = Cursor(START)
+    assert len(replay.replay(tidy(cursor), cursor, done).effects) == 1
 
 
 def test_effects_take_place_once() -> None:

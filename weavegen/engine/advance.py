@@ -115,8 +115,11 @@ class Engine:
                 try:
                     with conn.transaction():  # a savepoint: what the database refuses fails this trace alone
                         messages += self._start(conn, trace_id, settings)
-                except UNSTORABLE as error:
-                    [reason, *_] = str(error).splitlines()
+                except (psycopg.OperationalError, psycopg.InterfaceError):
+                    raise
+                except Exception as error:
+                    log.exception("trace %d: its first step can't be stored", trace_id)
+                    reason = str(error).partition("\n")[0]
                     self._fail(conn, traces.lock(conn, trace_id), "bug", f"its first step can't be stored: {reason}")
             return messages
 
@@ -185,7 +188,11 @@ class Engine:
         program = AGENTS[spec.agent].program(tick_input)
         if spec.harbor_task is not None and (verified := harbor.verification_of(start.state)) is not None:
             program = harbor.verify(tick_input, spec.harbor_task, verified)
-        return Turn(spec, newest, inherited, entries, ids, cursor, replay_program(program, cursor, entries))
+        advance = replay_program(program, cursor, entries)
+        following = next((block.index for _, block in advance.effects if block is not None), cursor.index)
+        if following != trace.blocks and not inherited:
+            raise JournalMismatch(f"tick {start.tick}: block {following} follows {trace.blocks} blocks")
+        return Turn(spec, newest, inherited, entries, ids, cursor, advance)
 
     def _apply(self, conn: Connection, trace: LockedTrace, tick: OpenTick, turn: "Turn") -> LockedTrace:
         """Store the new effects. Returns the trace's row as it is now."""

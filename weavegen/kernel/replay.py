@@ -138,8 +138,8 @@ class Cursor:
 def replay(program: Program, cursor: Cursor, entries: Sequence[Entry]) -> Advance:
     """Run `program` over `entries` and return what comes next.
 
-    Raises JournalMismatch where the program asks for another step than the journal holds, and every exception of
-    the program itself but RolloutError.
+    Raises JournalMismatch where the program asks for another step than the journal holds, TypeError where it yields
+    or returns something else or what JSON can't hold, and every exception of the program itself but RolloutError.
     """
     advance, tick, used = Advance(), cursor.start.tick, 0
     try:
@@ -147,20 +147,22 @@ def replay(program: Program, cursor: Cursor, entries: Sequence[Entry]) -> Advanc
         while True:
             cursor.requested.append(Requested(used, cursor.index, cursor.now))
             steps = request if isinstance(request, tuple) else (request,)
+            if not steps or not all(isinstance(step, Step) for step in steps):
+                raise TypeError(f"the program yielded {request!r:.200}, which is no step: is `yield from` missing?")
             recorded = entries[used : used + len(steps)]
             for offset, (asked, entry) in enumerate(zip(steps, recorded, strict=False)):
-                if asked != entry.step:
+                if asked != entry.step and encode(asked) != encode(entry.step):  # JSON has no tuples
                     raise JournalMismatch(f"step {used + offset} of tick {tick}: the journal holds another one")
             if not recorded:
                 advance.steps = list(enumerate(steps, used))
-                return advance
+                break
             # Effects are applied in the transaction that inserts the step after them: that has happened.
             cursor.effects.clear()
             if len(recorded) < len(steps):
                 raise JournalMismatch(f"tick {tick}: the journal ends inside a group of steps")
             used = cursor.ordinal = used + len(steps)
             if not all(entry.done for entry in recorded):
-                return advance
+                break
             writing = cursor.index
             if isinstance(recorded[0].result, SubagentDone):  # a subagent's blocks came in between
                 cursor.index, cursor.last_type = recorded[0].result.index, recorded[0].result.last_type
@@ -176,12 +178,15 @@ def replay(program: Program, cursor: Cursor, entries: Sequence[Entry]) -> Advanc
     except StopIteration as stop:
         if used < len(entries):
             raise JournalMismatch(f"tick {tick}: the program ended before its journal") from None
+        if not isinstance(stop.value, Ended):
+            raise TypeError(f"the program returned {stop.value!r:.200} instead of Ended") from None
         advance.ended = stop.value
     except RolloutError as error:
         advance.ended = Ended(done=True, failed=error.kind, reason=str(error))
     finally:
+        advance.effects = list(cursor.effects)  # without those of the program's own `finally`: it has not come there
         program.close()
-        advance.effects = cursor.effects
+    encode((advance.steps, advance.ended))
     return advance
 
 
