@@ -1,6 +1,7 @@
 """Connections to PostgreSQL: what a statement sends and returns, and how connections are kept and shared."""
 
 import contextlib
+import os
 import threading
 
 import psycopg
@@ -9,6 +10,7 @@ import pytest
 from weavegen import database as module
 from weavegen.config import Config
 from weavegen.database import Connection, Database, Statement
+from weavegen.store import session
 from weavegen.store.session import pooled, read_only, unpooled
 
 
@@ -148,3 +150,22 @@ def test_a_database_that_is_away_says_why_at_once(db: Database) -> None:
                     db.url.replace("/test_", "/no_such_database?", 1).split("?")[0] + "?" + db.url.split("?")[1], 1
                 )
             )
+
+
+def test_a_forked_child_has_connections_of_its_own(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a connection that both use, the statements of one would meet the answers of the other."""
+    monkeypatch.setattr(session, "database_url", lambda config: db.url)
+    session.database.cache_clear()
+    mine = pid(session.database())
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(write, str(pid(session.database())).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert int(os.read(read, 20)) != mine
+    assert pid(session.database()) == mine
+    session.database().close()
+    session.database.cache_clear()

@@ -1,5 +1,6 @@
 """The database that this process uses, and other connections to databases."""
 
+import os
 from functools import cache
 from typing import Any
 
@@ -49,5 +50,9 @@ def single() -> Database:
 
 @cache
 def database() -> Database:
-    """The database of this process. It is made on first use: a forked worker must not inherit connections."""
+    """The database of this process, made on first use. A forked child makes its own."""
     return pooled(database_url(config.load()))
+
+
+for inherited in (single, database):
+    os.register_at_fork(after_in_child=inherited.cache_clear)
