@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from weavegen.engine.enqueueing import rows
+from weavegen.engine.enqueueing import rows, task_orders
 from weavegen.errors import UsageError
 from weavegen.kernel.seeds import derive_seed
 from weavegen.store.jobs import Order
@@ -42,3 +42,10 @@ def test_a_single_row_keeps_its_seed_and_none_is_derived_from_the_jobs(tmp_path:
 def test_what_would_have_no_effect_is_refused(tmp_path: Path, row: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         read(tmp_path, row)
+
+
+@pytest.mark.parametrize("task", ["Count files.", {"task": "Count files.", "tools": "def f(): ..."}])
+def test_a_single_task_is_not_taken_for_a_list_of_tasks(task: Any) -> None:
+    """Its letters or keys would be tasks."""
+    with pytest.raises(UsageError, match=r"give a list of tasks"):
+        task_orders(task)

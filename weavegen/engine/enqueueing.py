@@ -222,6 +222,8 @@ def harbor_order(folder: Path, agent: str, timeouts: float) -> Order:
 
 def task_orders(tasks: Iterable[str | Mapping[str, Any]], n: int = 1) -> list[Order]:
     """`n` traces of each task. Raises UsageError."""
+    if isinstance(tasks, str | Mapping):  # whose letters or keys would be tasks
+        raise UsageError("tasks is a single task: give a list of tasks, such as tasks=[task]")
     orders: list[Order] = []
     for task in tasks:
         name = task if isinstance(task, str) else next((str(text) for text in task.values() if text), "task")
