@@ -300,12 +300,42 @@ def test_functions_of_a_task_are_tools_that_keep_their_state() -> None:
         ("def f(:", "not legal Python"),
         ("x = 1", "defines no function"),
         ("def python(code: str): ...", "there is a tool python already"),
+        ("def f(): ...\nasync def g(): ...", "g is async: write `def g`"),
         ("def f(*words): ...", "must take its arguments by name"),
     ],
 )
 def test_functions_that_can_not_be_tools_are_refused(source: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         react.Task("Count.", tools=source)
+
+
+LINES = """from __future__ import annotations
+from dataclasses import dataclass
+
+@dataclass
+class Line:
+    text: str
+
+def lines(text: str) -> str:
+    return "\\n".join(Line(part).text for part in text.split())
+"""
+
+
+def test_a_text_that_a_function_returns_is_shown_as_it_is() -> None:
+    """Dataclasses need their module in sys.modules. Names that the model has defined stay."""
+    code = react.OWN_TOOL.format(source=LINES, name="lines", arguments=json.dumps({"text": "a 'b'"}))
+    box.namespace = {}
+    try:
+        assert box.call("python", {"code": "json = 5"})["output"] == ""
+        assert box.call("python", {"code": code})["output"] == "a\n'b'\n"
+        assert box.call("python", {"code": "json"})["output"] == "5\n"
+    finally:
+        sys.modules.pop("task_tools", None)
+
+
+def test_an_empty_task_is_refused() -> None:
+    with pytest.raises(ValueError, match="task is empty"):
+        react.Task(" \n")
 
 
 def test_a_researcher_can_be_asked_where_the_task_allows_it() -> None:

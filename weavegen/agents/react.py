@@ -48,6 +48,8 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """Python source. Its functions are further tools, which run in the box; those whose names begin with _ are not."""
 
     def __post_init__(self) -> None:
+        if not self.task.strip():
+            raise ValueError("task is empty: describe what to do")
         own_tools(self.tools)
 
 
@@ -55,10 +57,13 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 def own_tools(source: str) -> tuple[dialogue.Tool, ...]:
     """The functions of a task's own source as tools. Raises ValueError if one can't be a tool."""
     try:
-        functions = [node.name for node in parse(source).body if isinstance(node, ast.FunctionDef)]
+        nodes = [node for node in parse(source).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     except NO_PYTHON as error:
         raise ValueError(f"tools: this is not legal Python: {error}") from None
-    signatures = [signature_of(source, name) for name in functions if not name.startswith("_")]
+    functions = [node for node in nodes if not node.name.startswith("_")]
+    if coroutine := next((node.name for node in functions if isinstance(node, ast.AsyncFunctionDef)), None):
+        raise ValueError(f"tools: {coroutine} is async: write `def {coroutine}`")
+    signatures = [signature_of(source, node.name) for node in functions]
     if taken := {one.name for one in signatures} & {tool.name for tool in (*dialogue.BOX_TOOLS, dialogue.RESEARCH)}:
         raise ValueError(f"tools: there is a tool {min(taken)} already: rename the function")
     if source and not signatures:
@@ -176,12 +181,20 @@ def answer_call(
     return (yield from dialogue.answer_call(t, call, tools))
 
 
-OWN_TOOL = """import json, sys, types
-if "task_tools" not in sys.modules:
-    task_tools = types.ModuleType("task_tools")
-    exec({source!r}, task_tools.__dict__)
-    sys.modules["task_tools"] = task_tools
-sys.modules["task_tools"].{name}(**json.loads({arguments!r}))
+OWN_TOOL = """def _call_task_tool():
+    import json, sys, types
+    if "task_tools" not in sys.modules:
+        module = sys.modules["task_tools"] = types.ModuleType("task_tools")  # dataclasses look here
+        try:
+            exec({source!r}, module.__dict__)
+        except BaseException:
+            del sys.modules["task_tools"]
+            raise
+    value = sys.modules["task_tools"].{name}(**json.loads({arguments!r}))
+    if value is not None:
+        print(value if isinstance(value, str) else repr(value))
+
+_call_task_tool()
 """
 """Code that calls a function of the task's source. The source is executed before the first call."""
 
