@@ -15,9 +15,11 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from simulation import tokenizer
@@ -30,8 +32,9 @@ from weavegen.errors import UsageError, WeavegenError
 from weavegen.exports import format, write
 from weavegen.exports.completions import find
 from weavegen.exports.folder import MARK, new_folder
-from weavegen.exports.format import Options, RowFormat
+from weavegen.exports.format import Options, RowFormat, Source
 from weavegen.exports.read_prompts import END
+from weavegen.exports.shards import Shards
 from weavegen.kernel import prompts
 from weavegen.kernel.context import STOP
 from weavegen.kernel.selection import mean_score, penalised
@@ -546,6 +549,18 @@ def test_equal_rows_give_equal_bytes_and_the_same_splits(corpus: Installation, t
     exported(corpus, tmp_path / "few", *arguments, "--where", "type = 'action'")
     for name, found in load(tmp_path / "few", tmp_path / "cache").items():
         assert {splits[row["trace_id"]] for row in found} <= {name}
+
+
+def test_messages_count_towards_the_size_of_a_row_group(tmp_path: Path) -> None:
+    messages = exports.find("messages")
+    assert isinstance(messages, RowFormat)
+    megabyte = dict.fromkeys(messages.schema.names) | {"messages": [{"role": "user", "content": "x" * 1_000_000}]}
+    many = replace(messages, rows=lambda source, trace, keys: iter([megabyte] * 40))
+    shards = Shards(tmp_path, "train", many, write.SHARD_BYTES)
+    shards.add(Source(None), 1, iter(()))
+    [path] = shards.close()
+    assert pq.ParquetFile(path).num_row_groups == 3
+    assert shards.text_bytes > 40_000_000
 
 
 def test_another_export_to_the_same_folder_name_is_not_cached_as_the_first(

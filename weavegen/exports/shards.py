@@ -161,6 +161,8 @@ def size(value: Any) -> int:
     """The approximate bytes of a value: one per character of text, 8 for anything else."""
     if isinstance(value, str):
         return len(value)
+    if isinstance(value, dict):
+        return sum(map(size, value.values()))
     return sum(map(size, value)) if isinstance(value, list | tuple) else 8
 
 
