@@ -57,7 +57,7 @@ GEMMA = """
 """
 PHI = """
 {%- for m in messages %}{{ '<|' + m.role + '|>\\n' + m.content + '<|end|>\\n' }}{% endfor -%}
-{%- if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif -%}
+{%- if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% else %}{{ eos_token }}{% endif -%}
 """
 DEEPSEEK = """
 {{- '<\uff5cbegin\u2581of\u2581sentence\uff5c>' -}}
@@ -75,6 +75,7 @@ FAMILIES: dict[str, tuple[str, dict[str, object]]] = {
     "llama": (LLAMA, {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"}),
     "mistral": (INST, {"bos_token": {"content": "<s>"}, "eos_token": "</s>"}),
     "gemma": (GEMMA, {"bos_token": "<bos>"}),
+    "phi": (PHI, {"eos_token": "<|endoftext|>"}),
 }
 TALKS = {
     "a question": ["user"],
@@ -154,6 +155,22 @@ def test_gpt_oss_writes_to_its_final_channel(talk: str, tmp_path: Path) -> None:
     messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
     assert composed(template, roles, texts) == chat_template.renderer(own)(messages, True) + final
     assert template.block_close.endswith(f"<|start|>assistant{final}")
+
+
+@pytest.mark.parametrize(
+    ("source", "close", "answer"),
+    [
+        (HARMONY, "<|end|>", "<|start|>assistant<|channel|>final<|message|>"),
+        (PHI, "<|end|>\n", "<|assistant|>\n"),
+        (PHI.replace("\\n", ""), "<|end|>", "<|assistant|>"),
+    ],
+)
+def test_a_message_ends_as_it_does_before_another_one(source: str, close: str, answer: str, tmp_path: Path) -> None:
+    """Though the template writes something else after the last message, if it asks for no reply."""
+    template = chat_template.read(str(folder(tmp_path, source, {"eos_token": "<|endoftext|>"})))
+    assert (template.user_close, template.assistant_close, template.end) == (close, close, "<|end|>")
+    assert (template.assistant_open, template.reply_open) == (answer, answer)
+    assert "<|end|>" not in template.user_open
 
 
 def test_a_block_ends_at_the_marks_of_the_template() -> None:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from os.path import commonprefix
 from typing import Self
 
 import msgspec
@@ -129,18 +130,16 @@ def derive(render: Render) -> Template:
     such role.
     """
     first_user, tail = _around(render([_USER], True), _USER)
-    _, close = _around(render([_USER], False), _USER)
-    if not tail.startswith(close):  # the template asks for the reply in either case
-        close = tail
+    close = _beginning(tail, _around(render([_USER], False), _USER)[1])
     _, after_reply = _around(render([_USER, _REPLY], False), _REPLY)
     talk = render([_USER, _REPLY, _AGAIN], True)
     _, reply_open = _around(talk.partition(_REPLY["content"])[0], _USER)
     if reply_open.startswith(tail) and "<|channel|>" in reply_open:
         tail = reply_open  # gpt-oss chooses a channel; in another one, thought and answer would be one text
     between, _ = _around(talk.partition(_REPLY["content"])[2], _AGAIN)
-    if not between.startswith(after_reply):
-        after_reply = ""
-    user_open = between.removeprefix(after_reply)
+    # gpt-oss ends its last message with a mark of its own, and earlier ones as it ends those of the user.
+    assistant_close = _beginning(between, after_reply) or _beginning(between, close)
+    user_open = between.removeprefix(assistant_close)
     try:
         begin, rest = _around(render([_SYSTEM, _USER], True), _SYSTEM)
         after_system, _ = _around(rest, _USER)
@@ -160,8 +159,18 @@ def derive(render: Render) -> Template:
         user_close=close,
         assistant_open=tail.removeprefix(close),
         reply_open=reply_open.removeprefix(close),
-        assistant_close=after_reply,
+        assistant_close=assistant_close,
     )
+
+
+def _beginning(text: str, end: str) -> str:
+    """`end`, if `text` begins with it; else what both begin with, up to the end of a special token or of a line.
+
+    `end` follows a message that is the last, where some templates add a token, and `text` one that is not.
+    """
+    shared = commonprefix([text, end])
+    places = [0, *(mark.end() for mark in re.finditer(rf"{_SPECIAL.pattern}|\n", shared))]
+    return shared if shared == end else shared[: places[-1]]
 
 
 def _around(text: str, message: Message) -> tuple[str, str]:
