@@ -1,9 +1,11 @@
 """What a model server can do, found with short requests, and which agents and features that allows."""
 
+import tomllib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -55,7 +57,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Feature:
-    """A part of weavegen that depends on capabilities."""
+    """A part of weavegen that depends on capabilities, as features.toml declares it."""
 
     name: str
     needs: tuple[str, ...]
@@ -69,30 +71,8 @@ class Feature:
         return [need for need in self.needs if not any(getattr(has, field) for field in need.split("|"))]
 
 
-FEATURES = (
-    Feature(
-        "weave, planning",
-        ("completions", "logprobs"),
-        "can't run: they need completions with logprobs, as vLLM and llama.cpp have them",
-        agents=True,
-    ),
-    Feature(
-        "react, research, funsearch, toolsmith",
-        ("completions|chat",),
-        "can't run: the server answers neither completions nor chat",
-        agents=True,
-    ),
-    Feature(
-        "chat template", ("template",), "give it with --template; Mistral's models need vLLM's --tokenizer-mode hf"
-    ),
-    Feature("exact prompts", ("prompt_ids",), "prompts go as text, and their lengths are estimated"),
-    Feature("exported tokens", ("prompt_ids", "token_ids"), "exports with tokens leave these traces out"),
-    Feature("exact scores", ("exact",), "scores come from the likeliest tokens alone"),
-    Feature("reproducible sampling", ("sampling",), "the server's own settings apply, and seeds mean nothing"),
-    Feature("old traces first", ("priority",), "start vLLM with --scheduling-policy priority"),
-    Feature("adapters", ("adapters",), "start vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"),
-    Feature("load in pool and top", ("metrics",), "the server's load is found out by trying"),
-)
+DECLARED = tomllib.loads((Path(__file__).parent / "features.toml").read_text())
+FEATURES = msgspec.convert(DECLARED["features"], tuple[Feature, ...])
 
 
 def probe(url: str, key: str, model: str | None = None) -> Capabilities:
