@@ -10,13 +10,16 @@ import tempfile
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import psutil  # type: ignore[import-untyped]
 
 from weavegen.errors import EnvironmentFailure, UsageError
 from weavegen.sandbox.children import adopt, collect, end_with_this_process, family, release, spawn
 from weavegen.sandbox.image_root import Root
+
+if TYPE_CHECKING:
+    from weavegen.sandbox.bubblewrap import Bubblewrap
 
 MAIN = "import sys; sys.path.insert(0, sys.argv[1]); {}from weavegen.box.{} import main; main(int(sys.argv[2]))"
 REAP = "from weavegen.box.orphans import reap_orphans; reap_orphans(); "
@@ -173,24 +176,6 @@ class Handle:
         release(self.pid)
 
 
-class Sandbox(Protocol):
-    """A provider of boxes. The attacks in tests/security/attacks check that its boxes hold."""
-
-    name: str
-
-    def layout(self, box: Box) -> Layout:
-        """Return the paths as the command of a box sees them."""
-
-    def start(self, box: Box) -> Handle:
-        """Start the command. Unless it is temporary, it outlives the caller. Raises EnvironmentFailure."""
-
-    def require(self) -> None:
-        """Raise UsageError, with advice, if this host can't run such boxes. Cheap after the first call."""
-
-    def uid(self, trace_id: int, workspaces: Path) -> int:
-        """Return the user id for a trace's box."""
-
-
 class NoSandbox:
     """The provider without isolation: processes run on the host as the user who started the worker.
 
@@ -201,6 +186,7 @@ class NoSandbox:
     name = "none"
 
     def layout(self, box: Box) -> Layout:
+        """Return the paths as the command of a box sees them."""
         if box.root is not None:
             raise UsageError("images need isolation: unset WEAVEGEN_SANDBOX")
         code, python = Path(__file__).resolve().parents[2], getattr(sys, "_base_executable", sys.executable)
@@ -208,12 +194,14 @@ class NoSandbox:
         return Layout(str(box.workspace), str(code), (python,), *inside)
 
     def uid(self, trace_id: int, workspaces: Path) -> int:
+        """Return the user id for a trace's box."""
         return os.getuid()
 
     def require(self) -> None:
-        """Nothing is required."""
+        """Raise UsageError, with advice, if this host can't run such boxes; here it can."""
 
     def start(self, box: Box) -> Handle:
+        """Start the command. Unless it is temporary, it outlives the caller. Raises EnvironmentFailure."""
         for name, folder in box.folders.items():
             link = box.workspace / name
             if not link.is_symlink():
@@ -230,11 +218,15 @@ class NoSandbox:
         return Handle.of(process.pid)
 
 
+Sandbox: TypeAlias = "Bubblewrap | NoSandbox"
+"""A provider of boxes. The attacks in tests/security/attacks check that its boxes hold."""
+
+
 def provider(name: str) -> Sandbox:
     """Return the provider with this name (WEAVEGEN_SANDBOX). Raises UsageError."""
     from weavegen.sandbox.bubblewrap import Bubblewrap
 
-    providers: dict[str, type[Bubblewrap] | type[NoSandbox]] = {"bubblewrap": Bubblewrap, "none": NoSandbox}
+    providers: dict[str, type[Sandbox]] = {"bubblewrap": Bubblewrap, "none": NoSandbox}
     if name not in providers:
         raise UsageError(f"there is no sandbox {name!r}: set WEAVEGEN_SANDBOX to one of {', '.join(providers)}")
     return providers[name]()
