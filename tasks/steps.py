@@ -6,6 +6,7 @@ from tasks.app import app
 from tasks.worker import report, rescorer, worker
 from weavegen.engine import enqueueing, execution
 from weavegen.engine.step_work import WORK
+from weavegen.store.jobs import Order
 
 
 def run(step_id: int) -> str:
@@ -36,9 +37,11 @@ def rescore(batch_id: int) -> str:
 
 
 @app.task(name="weavegen.enqueue")
-def enqueue(bootstrap: str, **options: Any) -> int:
+def enqueue(bootstrap: str, *, n: int = 1, params: dict[str, Any] | None = None, **options: Any) -> int:
     """Enqueue traces of a bootstrap file's text, for producers that do not import weavegen. Returns the job's id.
 
-    The options are those of `weavegen.enqueue`: n, name, params, settings, seed, model, agent, user, check.
+    The options are those of `weavegen.enqueue`: n, name, params, settings, seed, model, agent, user, check. The file is
+    not run first, unless `check` is true.
     """
-    return enqueueing.enqueue_source(bootstrap, **options)
+    order = Order("bootstrap.py", bootstrap, params or {})
+    return enqueueing.enqueue(traces=enqueueing.repeated(order, n), **{"check": False, **options})

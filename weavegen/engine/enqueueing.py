@@ -139,12 +139,6 @@ def enqueue(
     return job_id
 
 
-def enqueue_source(bootstrap: str, *, n: int = 1, params: Mapping[str, Any] | None = None, **options: Any) -> int:
-    """Enqueue `n` traces of a bootstrap file given as text. Options as in `enqueue`, but `check` is off."""
-    order = Order("bootstrap.py", bootstrap, dict(params or {}))
-    return enqueue(traces=repeated(order, n), **{"check": False, **options})
-
-
 def orders(
     files: Iterable[str | Path], n: int = 1, params: Mapping[str, Any] | None = None, *, agent: str = "weave"
 ) -> list[Order]:
