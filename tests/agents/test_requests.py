@@ -188,6 +188,33 @@ def test_a_second_similar_request_makes_no_new_tool(simulation: Simulation) -> N
     assert scalar(db, "select count(*) from tool_uses where trace_id = :id and success", id=row.trace_id) == 1
 
 
+def test_a_trace_calls_the_version_whose_signature_it_was_given(simulation: Simulation) -> None:
+    """Another trace makes a tool of the same name with another signature while this one asks its user."""
+    name, what = "count_units", "Return how many words a text has."
+    one, two = (f"def {name}({arguments}) -> int" for arguments in ("text: str", "text: str, sep: str"))
+    number = tool_requests.create(WORDS, seed=5)
+    trace = tool_requests.show(number).request.trace_id
+    assert trace is not None
+
+    def save(line: str, answer: int) -> int:
+        with simulation.db.begin() as conn:
+            source = f"{line}:\n    return {answer}\n"
+            return tools.save(conn, trace, ToolSaved(name=name, description=what, signature=line, source=source))
+
+    assert save(one, 1) == 1
+    simulation.says = [call("ask_user", question="Which text?"), call(name, text="a b"), FINISH]
+    simulation.work()
+    assert save(two, 2) == 2
+    tool_requests.answer(number, "this")
+    simulation.work()
+    body = "select body from blocks where type = 'tool' order by id desc limit 1"
+    assert '{"success": true, "output": "1\\n"}' in scalar(simulation.db, body)
+    assert scalar(simulation.db, "select returned from traces where id = :id", id=trace)["tools"] == [f"{name}@1"]
+    found = json.loads(consult(simulation.db, trace, "read_tool", {"name": name}).output)
+    assert (found["version"], found["signature"]) == (2, two)
+    assert not consult(simulation.db, trace, "read_tool", {"name": name, "version": 3}).success
+
+
 def test_feedback_resumes_exactly_where_the_request_waited(simulation: Simulation) -> None:
     simulation.says = [call("ask_user", question="Which text do you mean?"), FINISH]
     number = tool_requests.create("How warm is it?", seed=5)

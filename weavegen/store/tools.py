@@ -12,6 +12,7 @@ def save(conn: Connection, trace_id: int, made: ToolSaved) -> int:
     """Store a tool, or a new version of a tool. Returns the version's number.
 
     If the source is that of the newest version, there is no new one: a tick that is started over saves its tools again.
+    The tool gets the signature of its newest version. Traces that were given another one call the version that has it.
     """
     values = {"name": made.name, "description": made.description, "signature": made.signature}
     tool = sql.run(conn, "store/save_tool", **values).scalar_one()
@@ -26,9 +27,9 @@ def save(conn: Connection, trace_id: int, made: ToolSaved) -> int:
     return version
 
 
-def rows(conn: Connection, names: Sequence[str] | None = None) -> Sequence[Any]:
-    """Rows of tools.sql, in the order in which the tools were first made. `names` None: all."""
-    return sql.run(conn, "store/tools", names=None if names is None else list(names)).all()
+def rows(conn: Connection, names: Sequence[str] | None = None, version: int | None = None) -> Sequence[Any]:
+    """Rows of tools.sql, in the order in which the tools were first made. None: all names; the newest versions."""
+    return sql.run(conn, "store/tools", names=None if names is None else list(names), version=version).all()
 
 
 def versions(conn: Connection, name: str) -> Sequence[Any]:

@@ -163,8 +163,9 @@ UNANSWERED = re.compile(r'AskModel: ("(?:[^"\\\n]|\\.)*") \(line \d+\)\Z')
 
 
 def call_library(now: Stage, call: dialogue.Call) -> Part[dict[str, Any]]:
-    """Run the newest version of a tool in the box, and record the call."""
-    tool = yield from look_up("read_tool", dict[str, Any], name=call.name)
+    """Run a tool in the box, in the version whose signature the model was given, and record the call."""
+    version = next(tool.version for tool in now.state.tools if tool.name == call.name)
+    tool = yield from look_up("read_tool", dict[str, Any], name=call.name, version=version)
     if not tool:
         return dialogue.failed(f"{call.name} is no longer in the library")
     code = call_source(tool["source"], call.name, call.arguments)

@@ -34,7 +34,7 @@ def signature(now: Stage) -> Part[Ended]:
     place = next(place for place, plan in enumerate(state.wanted) if not plan.stub)
     need = state.wanted[place].need
     old = yield from look_up("read_tool", dict[str, Any], name=need.name)
-    if old:  # a new version keeps the signature, because other callers rely on it
+    if old:  # a new version keeps the signature, for which test and evaluator are written
         state.wanted[place] = ToolPlan(need, stub=old["source"], old=old)
         state.tools = merged(state.tools, [msgspec.convert(old, Found)])  # used if no better version is found
     else:

@@ -53,9 +53,9 @@ def find_tools(conn: Connection, trace_id: int, *, query: str, limit: int) -> st
     return _json([_tool(rows[position]) for position, _ in rank_texts(query, texts, min(limit, MAX_RESULTS))])
 
 
-def read_tool(conn: Connection, trace_id: int, *, name: str) -> str:
-    """A tool of the library with its source. Raises UsageError."""
-    row = required(next(iter(tools.rows(conn, [name])), None), f"the library has no tool {name!r:.80}")
+def read_tool(conn: Connection, trace_id: int, *, name: str, version: int | None) -> str:
+    """A tool of the library with the source of a version, or of the newest one. Raises UsageError."""
+    row = required(next(iter(tools.rows(conn, [name], version)), None), f"the library has no tool {name!r:.80}")
     return _json(_tool(row) | _fields(row, "source", "tests", "evaluator"))
 
 
