@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from collections import Counter
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -13,8 +14,10 @@ from tests.web.traces import HOSTILE, action, add_blocks, add_candidates, new_tr
 from weavegen.config import SIMULATED_MODEL, Config
 from weavegen.database import Database, Statement
 from weavegen.store import messages, reports
+from weavegen.store.views import refresh
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import parse_trace
+from weavegen.viewer import figures
 
 
 def test_jobs_and_a_jobs_traces(page: Page) -> None:
@@ -460,6 +463,32 @@ def test_figures(page: Page) -> None:
     page.get_by_label("Job").select_option(index=1)
     page.get_by_role("button", name="Show").click()
     expect(page.locator("h1")).to_contain_text("of job")
+
+
+def test_figures_show_whole_curves_and_say_how_many_are_left_out(config: Config, db: Database) -> None:
+    """Nine jobs, each with a curve of 300 ticks; then the newest one has 2,100."""
+    add = "insert into ticks (trace_id, number, subagent, deadline, first_block, clock, reward) "
+    add += "select id, n, 'main', 0, 0, 0, 0.5 from traces cross join generate_series(cast(:first as int), :last) n "
+    with db.begin() as conn:
+        jobs = [new_trace(conn, name=f"curve {number}") for number in range(9)]  # the jobs have the same numbers
+        conn.execute(Statement(add), {"first": 1, "last": 300})
+
+    def shown(job: int | None = None) -> tuple[dict[int, int], int]:
+        """The ticks in the table by job, and how many curves are left out."""
+        with db.connect() as conn:
+            list(refresh(conn, ["tick_stats"]))
+            found = figures.rewards(conn, job)
+        assert found is not None
+        return Counter(row["job_id"] for row in found["rows"]), found["left_out"]
+
+    assert shown() == (dict.fromkeys(jobs[3:], 300), 3)
+    with serving(config, db.url) as address:
+        assert "3 more curves are left out" in ask(address, "GET", "/figures", {})[2]
+        assert "left out" not in ask(address, "GET", f"/figures?job={jobs[0]}", {})[2]
+    with db.begin() as conn:
+        conn.execute(Statement(f"{add} where id = :id"), {"first": 301, "last": 2100, "id": jobs[8]})
+    assert shown() == ({jobs[8]: 2100}, 8)
+    assert shown(jobs[0]) == ({jobs[0]: 300}, 0)
 
 
 def test_an_old_job_can_be_chosen_and_says_that_it_is_simulated(config: Config, db: Database) -> None:

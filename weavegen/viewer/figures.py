@@ -14,7 +14,7 @@ LETTERS = "ABCDEF"
 
 Figure = dict[str, Any]
 """A plot with its data: the `picture`, the true `names` of its curves by letter, how many others are `hidden` because
-only the table has them, and the `rows` of the table."""
+only the table has them, how many are `left_out` of it, too, and the `rows` of the table."""
 
 
 def calibration(conn: Connection, job_id: int | None) -> Figure | None:
@@ -49,4 +49,5 @@ def _figure(
     series = [Series(letter, points) for letter, (_, points) in shown.items()]
     names = {letter: one_line(name) for letter, (name, _) in shown.items()}
     picture = svg(*labels, series, references, whole_x=whole_x, inline=True)
-    return {"picture": picture, "names": names, "hidden": len(curves) - len(shown), "rows": rows}
+    left_out = rows[0].get("curves", len(curves)) - len(curves)
+    return {"picture": picture, "names": names, "hidden": len(curves) - len(shown), "left_out": left_out, "rows": rows}
