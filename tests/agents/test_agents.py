@@ -81,6 +81,25 @@ def test_a_trajectory_is_what_was_read_and_sampled_token_for_token(
         assert row["score"] == float(row["success"])
 
 
+def test_messages_that_a_task_gives_are_steps_of_the_agent(installation: Installation, tmp_path: Path) -> None:
+    call = '<tool_call>{"name": "terminal", "arguments": {"command": "ls"}}</tool_call>'
+    messages = [
+        {"role": "user", "content": "List the files."},
+        {"role": "assistant", "content": f"<think>I look.</think>\n{call}"},
+        {"role": "tool", "content": '<tool_response>{"success": true, "output": "a"}</tool_response>'},
+    ]
+    (tmp_path / "task.json").write_text(json.dumps({"task": "Count the files.", "messages": messages}))
+    [row] = installation.json("run", "--agent", "react", tmp_path / "task.json", "--seed", "3")
+    out = tmp_path / "out"
+    installation.json("export", "--format", "atif", "--out", out, "--where", f"trace_id = {row['id']}")
+    _, _, given, _, *own = json.loads((out / "train" / f"trace-{row['id']}.json").read_text())["steps"]
+    assert (given["source"], given["is_copied_context"], given["reasoning_content"]) == ("agent", True, "I look.")
+    assert given["tool_calls"][0]["arguments"] == {"command": "ls"}
+    assert given["observation"]["results"][0]["content"] == '{"success": true, "output": "a"}'
+    assert "metrics" not in given
+    assert {"is_copied_context" in step for step in own if step["source"] == "agent"} == {False}
+
+
 def test_only_conversations_about_the_same_task_are_in_a_group(installation: Installation, tmp_path: Path) -> None:
     """Tasks that begin with the same words have one name, and so has a file whatever its parameters are."""
     shared = "You are a helpful assistant. Write a list of the things that I name: "
