@@ -546,3 +546,18 @@ def test_a_call_passes_any_argument_to_the_tool() -> None:
     namespace: dict[str, Any] = {"count_units": None}
     exec("\n".join(lines), namespace)
     assert eval(last, namespace) == [odd["text"], "words", 1]
+    assert namespace["count_units"] is None
+
+
+def test_a_tool_may_define_a_dataclass_whose_annotations_are_texts() -> None:
+    source = (
+        "from __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "@dataclass\n"
+        "class Count:\n"
+        "    words: int\n"
+        "def count_units(text: str) -> int:\n"
+        "    return Count(len(text.split())).words\n"
+    )
+    answer = calls.call("python", {"code": call_source(source, "count_units", {"text": "a b"})})
+    assert answer == {"success": True, "output": "2\n"}

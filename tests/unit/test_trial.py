@@ -1,5 +1,6 @@
 """Trials of programs: the filter of system calls allows only listed calls, and data arrives unchanged."""
 
+import json
 import struct
 from typing import Any
 
@@ -80,3 +81,22 @@ def test_values_that_are_not_scores_are_refused(value: object) -> None:
 def test_an_operation_takes_a_limited_number_of_programs(count: int) -> None:
     with pytest.raises(ValueError, match=f"{count} programs: give 1 to 16"):
         trial.evaluate_programs('{"programs": [' + ", ".join(['""'] * count) + "]}", 1.0)
+
+
+def test_dataclasses_may_have_texts_as_annotations() -> None:
+    """In a program, its test and its evaluator."""
+    counted = (
+        "from __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "@dataclass\n"
+        "class Count:\n"
+        "    number: int\n"
+        "def {}:\n"
+    )
+    request = {
+        "name": "f", "seconds": 5, "programs": [counted.format("f(x)") + "    return Count(x).number + 1\n"],
+        "tests": counted.format("test(function)") + "    assert Count(function(1)) == Count(2)\n",
+        "evaluator": counted.format("evaluate(function)") + "    return Count(function(2)).number\n",
+    }  # fmt: skip
+    [verdict] = trial.evaluate_programs(json.dumps(request), 20.0)
+    assert verdict == {"success": True, "score": 3.0, "scores": [3.0], "error": None}

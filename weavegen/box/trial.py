@@ -30,6 +30,7 @@ import subprocess
 import sys
 import time
 import traceback
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -39,9 +40,9 @@ from weavegen.box.wire import frame, read_frame, write
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 """The folder that `weavegen` can be imported from."""
 MODULES = (
-    "_strptime", "base64", "bisect", "calendar", "cmath", "collections", "copy", "csv", "dataclasses", "datetime",
-    "decimal", "difflib", "enum", "fractions", "functools", "hashlib", "heapq", "html", "io", "itertools", "json",
-    "math", "operator", "random", "re", "statistics", "string", "textwrap", "time", "typing", "unicodedata",
+    "__future__", "_strptime", "base64", "bisect", "calendar", "cmath", "collections", "copy", "csv", "dataclasses",
+    "datetime", "decimal", "difflib", "enum", "fractions", "functools", "hashlib", "heapq", "html", "io", "itertools",
+    "json", "math", "operator", "random", "re", "statistics", "string", "textwrap", "time", "typing", "unicodedata",
     "urllib.parse",
 )  # fmt: skip
 """Modules that programs and evaluators can import. `main` loads them: a confined process can't open files."""
@@ -149,7 +150,7 @@ def fork_confined(work: Callable[[int], None], *kept: int) -> tuple[int, int]:
 def run_program(calls: int) -> None:
     """In the program's process: define the function, then answer calls until the process is killed."""
     begin = receive(calls)
-    namespace: dict[str, Any] = {"__name__": "program"}
+    namespace = new_namespace("program")
 
     def define() -> None:
         exec(compile(begin["source"], "<program>", "exec", dont_inherit=True), namespace)
@@ -160,6 +161,12 @@ def run_program(calls: int) -> None:
     while True:
         arguments, named = unpack(receive(calls))
         send(calls, call_outcome(lambda: namespace[begin["name"]](*arguments, **named)))  # noqa: B023 - called at once
+
+
+def new_namespace(name: str) -> dict[str, Any]:
+    """The namespace of a new module. Dataclasses look for the module in sys.modules."""
+    sys.modules[name] = types.ModuleType(name)
+    return sys.modules[name].__dict__
 
 
 def call_outcome(work: Callable[[], object]) -> dict[str, Any]:
@@ -223,7 +230,7 @@ def run_evaluator(request: dict[str, Any], source: str, function: RemoteFunction
             code = str(request["tests" if stage == "test" else "evaluator"])
             if not code.strip():
                 continue
-            namespace: dict[str, Any] = {"__name__": stage}
+            namespace = new_namespace(stage)
             exec(compile(code, f"<{stage}>", "exec", dont_inherit=True), namespace)
             if not callable(namespace.get(name)):
                 raise NameError(f"it defines no function {name}")

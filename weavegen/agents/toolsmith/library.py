@@ -143,10 +143,12 @@ def default_of(default: ast.expr) -> Any:
 
 
 def call_source(source: str, name: str, arguments: dict[str, Any]) -> str:
-    """Python code that calls a tool in a namespace of its own, separate from the model's definitions."""
+    """Python code that calls a tool in a module of its own, separate from the model's definitions."""
     return (
-        "import json\n"
-        "library_tool = {'__name__': 'library_tool'}\n"
-        f"exec({source!r}, library_tool)\n"
-        f"library_tool[{name!r}](**json.loads({json.dumps(arguments)!r}))"
+        "def library_tool():\n"
+        "    import json, sys, types\n"
+        "    module = sys.modules['library_tool'] = types.ModuleType('library_tool')  # dataclasses look here\n"
+        f"    exec({source!r}, module.__dict__)\n"
+        f"    return module.{name}(**json.loads({json.dumps(arguments)!r}))\n"
+        "library_tool()"
     )
