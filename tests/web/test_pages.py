@@ -18,6 +18,7 @@ from weavegen.store.views import refresh
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import parse_trace
 from weavegen.viewer import figures
+from weavegen.viewer.rendering import UNKNOWN
 
 
 def test_jobs_and_a_jobs_traces(page: Page) -> None:
@@ -290,6 +291,26 @@ def test_ticks_and_timeline(page: Page, corpus: Database) -> None:
     expect(page.get_by_role("img", name=re.compile("steps in"))).to_be_visible()
     page.get_by_text("As a table").click()
     expect(page.get_by_role("columnheader", name="Environment")).to_be_visible()
+
+
+def test_ticks_name_their_own_blocks(page: Page, corpus: Database) -> None:
+    """Tick 1 goes on after the tick of a subagent, and tick 3 has no blocks."""
+    with corpus.begin() as conn:
+        trace = new_trace(conn)
+        add_blocks(conn, trace, [action(number, 1) for number in range(7)])
+        conn.execute(
+            Statement("update blocks set tick = (array[0,1,1,2,2,1,1])[index + 1] where trace_id = :id"), {"id": trace}
+        )
+        add = "insert into ticks (trace_id, number, subagent, deadline, first_block, clock) "
+        add += "select :id, n, 'main', 0, (array[0,1,3,7])[n + 1], 0 from generate_series(0, 3) n"
+        conn.execute(Statement(add), {"id": trace})
+    page.goto(f"/traces/{trace}/ticks")
+    expect(page.locator("tbody .row td:nth-child(3)")).to_have_text(
+        ["0", f"1{UNKNOWN}64 of them", f"3{UNKNOWN}4", UNKNOWN]
+    )
+    for number, links in enumerate((["block 0"], ["block 1"], ["block 3"], [])):
+        page.goto(f"/traces/{trace}/ticks/{number}")
+        expect(page.locator("h2 a")).to_have_text(links)
 
 
 def test_problem_map(page: Page, corpus: Database) -> None:

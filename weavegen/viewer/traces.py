@@ -123,5 +123,5 @@ def problem_map(conn: Connection, trace_id: int) -> list[dict[str, Any]]:
 
 
 def ticks(conn: Connection, trace_id: int) -> list[dict[str, Any]]:
-    """The ticks in order, each with its first block and that of the next tick."""
+    """The ticks in order, each with its blocks and the first block of the next tick."""
     return rows(conn, "ticks", trace=trace_id)
