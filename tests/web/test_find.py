@@ -114,8 +114,8 @@ def test_filters_and_headings_make_an_address_that_can_be_sent(page: Page, job: 
     page.get_by_role("columnheader", name="Errors").get_by_role("link").click()
     expect(page).to_have_url(re.compile(r"blocks_min=6&sort=errors$"))
     assert listed(page) == traces[1:]
-    page.get_by_role("link", name="won 2").click()
-    assert listed(page) == [traces[2]]
+    page.get_by_role("link", name="won 2").click()  # which are not the two with six blocks or more
+    assert listed(page) == [traces[0], traces[2]]
     page.get_by_role("link", name="all traces").click()
     assert listed(page) == traces
 
@@ -166,6 +166,35 @@ def test_a_job_begins_with_its_outcomes(page: Page, corpus: Database, job: tuple
     expect(outcomes).to_contain_text(f"Tokens kept{wanted['kept_tokens'] / wanted['sampled_tokens']:.1%}")
     expect(outcomes).to_contain_text(f"Tokens for a kept MB{wanted['tokens_per_kept_megabyte']:,.0f}")
     expect(outcomes).to_contain_text(f"Mean reward{wanted['reward']:.3f}")
+
+
+def test_a_result_leads_to_the_traces_that_it_counts(page: Page, corpus: Database, job: tuple[int, list[int]]) -> None:
+    """One of the results has a line end, and the trace that lost was tried again."""
+    number, traces = job
+    returned = "update traces set returned = jsonb_build_object('result', cast(:result as text)) where id = :id"
+    change(corpus, returned, result="won\n", id=traces[0])
+    change(corpus, returned, result="\n", id=traces[3])
+    again = "insert into traces (job_id, number, bootstrap_id, params, seed, status, retry_of, returned) "
+    again += "select job_id, 9, bootstrap_id, params, seed, 'ended', id, cast(:returned as jsonb) from traces "
+    change(corpus, f"{again} where id = :id", returned={"result": "won"}, id=traces[1])
+    page.goto(f"/jobs/{number}?blocks_min=9&sort=-blocks")
+    expect(page.get_by_role("region", name="Outcomes")).to_contain_text("won 3 · no result 1")
+    page.get_by_role("link", name="won 3").click()
+    assert listed(page)[:2] == [traces[2], traces[0]]
+    assert len(listed(page)) == 3
+    page.get_by_role("button", name="Filter").click()
+    assert len(listed(page)) == 3
+    page.get_by_role("link", name="no result 1").click()
+    assert listed(page) == [traces[3]]
+    page.goto(f"/jobs/{number}?result=lost")
+    assert listed(page) == []
+
+
+def test_a_share_is_rounded_neither_to_none_nor_to_all() -> None:
+    shares = (0.0, 1e-18, 1e-9, 0.005, 0.015, 0.985, 0.995, 0.9999, 1 - 2**-52, 1.0)
+    shown = ["0%", "0%", "under 1%", "under 1%", "2%", "98%", "over 99%", "over 99%", "100%", "100%"]
+    assert list(map(percent, shares)) == shown
+    assert [percent(share, 1) for share in (0.0004, 0.9994, 0.9996)] == ["under 0.1%", "99.9%", "over 99.9%"]
 
 
 def test_rewards_of_a_harbor_task_are_no_shares_of_a_half(

@@ -1,19 +1,19 @@
 -- The traces of a job that pass all filters that are not null, by the column {order}. Filters and orders that come from
 -- ticks are as of the last refresh of tick_sums; the rewards shown are current. A trace's reward is the mean of its own
--- ticks, as in trace_stats.
+-- ticks, as in trace_stats. The filter by result finds the traces that outcomes.sql counts.
 with known as (
-  select t.id, t.number, b.name as bootstrap, t.status, {store/trace_result} as result, t.ticks, t.blocks, t.bytes,
+  select t.id, t.number, b.name as bootstrap, t.status, {viewer/result} as result, t.ticks, t.blocks, t.bytes,
     t.sampled_tokens as tokens, t.candidates::float / nullif(t.written, 0) as candidates_per_block,
     extract(epoch from coalesce(t.finished_at, now()) - t.started_at)::float as seconds,
-    k.reward, k.errors, k.backtracks
+    k.reward, k.errors, k.backtracks, {store/last_try} as last_try
   from traces t join bootstraps b on b.id = t.bootstrap_id left join tick_sums k on k.trace_id = t.id
   where t.job_id = :job
 ), chosen as (
   select * from known
   where (cast(:status as text) is null or status = :status)
     and (cast(:bootstrap as text) is null or bootstrap = :bootstrap)
-    and (cast(:result as text) is null or result = :result or :result = 'none' and result is null
-      and status in ('ended', 'failed', 'cancelled'))
+    and (cast(:result as text) is null or last_try and status in ('ended', 'failed', 'cancelled')
+      and (result = :result or :result = 'none' and result is null))
     and (cast(:reward_min as float) is null or reward >= :reward_min)
     and (cast(:reward_max as float) is null or reward <= :reward_max)
     and (cast(:errors_min as float) is null or errors >= :errors_min)

@@ -6,7 +6,7 @@ with costs as (
     bool_or(harbor_task_id is not null) as harbor
   from traces where job_id = :job
 ), counted as (
-  select {store/trace_result} as result, count(*) as traces from traces t
+  select {viewer/result} as result, count(*) as traces from traces t
   where job_id = :job and status in ('ended', 'failed', 'cancelled') and {store/last_try} group by 1
 ), ranked as (
   select *, row_number() over (order by traces desc, result) > 10 as rest from counted
