@@ -27,6 +27,7 @@ JOB = JobRow(
     pause_reason=None, revision=0,
     agent="weave", model="m", user="ada", called_by=None, progress=0.25, paused_seconds=0.0, retunes=[],
 )  # fmt: skip
+RATES = {"tokens_per_second": None, "blocks_per_second": None, "seconds_left": None}
 TRACE = SimpleNamespace(
     id=17, number=1, bootstrap="tictactoe.py", status="ended", because="returned", ticks=4, blocks=35,
     bytes=32_000, sampled_tokens=1, candidates_per_block=8.0, result="won", fork_of=None, fork_at=None,
@@ -143,6 +144,15 @@ def test_figures_of_a_watched_job(width: int) -> None:
     assert "fault: no worker serves the queue sample: start workers" in text
     over = JobNow(dataclasses.replace(JOB, queued=0, running=0, ended=39, progress=1.0), None, None)
     assert watch.left_line(dataclasses.replace(now, job=over)).plain == "nothing"
+
+
+def test_what_is_not_quite_done_is_not_100_percent() -> None:
+    job = dataclasses.replace(JOB, progress=0.999)
+    now = watch.WatchedJob(JobNow(job, None, None), Troubles(0.999, 0, None), [])
+    assert drawn(watch.figures(now, Console(width=60, color_system=None)), 60)[0].endswith(" 99%")
+    assert "99% of the tokens kept" in watch.speed_line(now).plain
+    assert "99%" in "\n".join(drawn(top.jobs_table([dataclasses.asdict(job) | RATES])))
+    assert [watch.whole_percent(share) for share in (0.29, 1.0, None)] == ["29%", "100%", watch.UNKNOWN]
 
 
 FAULT = Fault(kind="queue", what="no worker serves the queue sample", advice="start workers")

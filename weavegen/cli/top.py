@@ -25,9 +25,9 @@ from rich.text import Text
 from weavegen import config as configuration
 from weavegen import sql
 from weavegen.cli import display
+from weavegen.cli import watch as watched
 from weavegen.cli.app import Result, command, reading
 from weavegen.cli.pool import server_values
-from weavegen.cli.watch import PICTURE_SECONDS, UNKNOWN, WINDOW_SECONDS, database_errors, rate_texts, wait_for_picture
 from weavegen.database import Connection
 from weavegen.monitoring.progress import JobNow, Paced, Rates, read_jobs, seconds_left
 from weavegen.pool.survey import ServerRow, survey
@@ -55,7 +55,7 @@ def top(
     Example: weavegen top
     """
     console = display.console()
-    with database_errors(), reading() as conn:
+    with watched.database_errors(), reading() as conn:
         reader = FleetReader(conn)
         if not (once or json) and console.is_interactive and sys.stdin.isatty():
             watch(reader, console)
@@ -110,7 +110,7 @@ class FleetReader:
 
     def __init__(self, conn: Connection) -> None:
         self.conn, self.config = conn, configuration.load()
-        self.rates = Rates(WINDOW_SECONDS)
+        self.rates = Rates(watched.WINDOW_SECONDS)
         self.members = Members({}, {})
         """The pool's servers as of the last `read`."""
 
@@ -135,7 +135,7 @@ class FleetReader:
 
 def watch(reader: FleetReader, console: Console) -> None:
     """Redraw the picture until q or Ctrl-C is pressed."""
-    state = Paced(reader.read, PICTURE_SECONDS)
+    state = Paced(reader.read, watched.PICTURE_SECONDS)
     state.get()
     surveyed: list[ServerRow] | None = None
 
@@ -155,7 +155,7 @@ def watch(reader: FleetReader, console: Console) -> None:
             now = dataclasses.replace(state.get(), surveyed=surveyed)
             size = console.size
             live.update(Group(*parts(now, (size.width, size.height))), refresh=True)
-            if wait_for_picture(console, size, pressed):
+            if watched.wait_for_picture(console, size, pressed):
                 return
 
 
@@ -229,10 +229,10 @@ jobs_table = partial(
         "ended": "ended",
         "failed": lambda job: Text(number(job["failed"]), "red" if job["failed"] else ""),
         "cancelled": "cancelled",
-        "tokens/s": lambda job: rate_texts(job["tokens_per_second"], job["blocks_per_second"])[0],
-        "blocks/min": lambda job: rate_texts(job["tokens_per_second"], job["blocks_per_second"])[1],
-        "done": lambda job: number(job["progress"], "{:.0%}"),
-        "left": lambda job: UNKNOWN if job["seconds_left"] is None else duration(job["seconds_left"]),
+        "tokens/s": lambda job: watched.rate_texts(job["tokens_per_second"], job["blocks_per_second"])[0],
+        "blocks/min": lambda job: watched.rate_texts(job["tokens_per_second"], job["blocks_per_second"])[1],
+        "done": lambda job: watched.whole_percent(job["progress"]),
+        "left": lambda job: watched.UNKNOWN if job["seconds_left"] is None else duration(job["seconds_left"]),
     },
     short=("name", "agent", "user", "state"),
     dropped=("cancelled", "user", "agent", "state", "queued", "ended", "failed", "blocks/min", "name", "tokens/s"),

@@ -171,7 +171,7 @@ def figures(now: WatchedJob, console: Console) -> RenderableType:
     job = now.job.row
     bar = Table.grid(padding=(0, 1))
     width = max(10, min(60, console.width - 8))
-    bar.add_row(ProgressBar(total=1.0, completed=job.progress, width=width), f"{job.progress:4.0%}")
+    bar.add_row(ProgressBar(total=1.0, completed=job.progress, width=width), whole_percent(job.progress).rjust(4))
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -200,9 +200,14 @@ def rate_texts(tokens: float | None, blocks: float | None) -> tuple[str, str]:
     return number(tokens, unknown=UNKNOWN), number(per_minute, "{:,.1f}", UNKNOWN)
 
 
+def whole_percent(share: float | None) -> str:
+    """The share in percent, rounded down: 100% is all."""
+    return number(None if share is None else int(100 * share + 1e-9), "{}%", UNKNOWN)
+
+
 def speed_line(now: WatchedJob) -> Text:
     tokens, blocks = rate_texts(now.job.tokens, now.job.blocks)
-    kept = number(now.troubles.kept_share, "{:.0%}", UNKNOWN)
+    kept = whole_percent(now.troubles.kept_share)
     return Text(f"{tokens} tokens/s, {blocks} blocks/min, {kept} of the tokens kept")
 
 

@@ -105,11 +105,14 @@ def signed(value: float | None, digits: int = 2) -> str:
 
 
 def percent(value: float | None, digits: int = 0) -> str:
-    """A share; a small share is shown as "under" and not as 0%."""
+    """A share; one that is not 0 or 1 is not rounded to it, but shown as "under 1%" or "over 99%"."""
     if value is None:
         return UNKNOWN
-    least = 10.0 ** -(digits + 2)
-    return f"under {least:.{digits}%}" if 0 < value < least / 2 else f"{value:.{digits}%}"
+    text, least = f"{value:.{digits}%}", 10.0 ** -(digits + 2)
+    # The ends of an interval may miss 0 and 1 by an error of their computation.
+    if value > 1e-15 and text == f"{0:.{digits}%}":
+        return f"under {least:.{digits}%}"
+    return f"over {1 - least:.{digits}%}" if value < 1 - 1e-15 and text == f"{1:.{digits}%}" else text
 
 
 def moment(value: datetime.datetime | float | None, zone: str = "") -> str:
