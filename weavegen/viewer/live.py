@@ -55,7 +55,8 @@ class Events:
                 jobs = reports.jobs(conn, job_id)
                 found = faults(conn, configuration.load())
             now = {job.id: rates.now(time.monotonic(), job) for job in jobs if job.open}
-            html = template.render(jobs=jobs, job=jobs[0] if jobs else None, now=now, faults=found)
+            more = len(jobs) == reports.JOBS
+            html = template.render(jobs=jobs, job=jobs[0] if jobs else None, now=now, faults=found, more=more)
             return html, [event("jobs", html)], job_id is not None and not jobs[0].open
 
         return stream(changes(request, Paced(read, JOBS_POLL_SECONDS).get, "", JOBS_POLL_SECONDS))
