@@ -73,6 +73,17 @@ def test_two_traces_side_by_side(page: Page, both: tuple[int, int]) -> None:
     expect(page.locator(".compared")).to_have_count(3)
 
 
+def test_the_results_are_those_of_the_jobs_pages(page: Page, corpus: Database, both: tuple[int, int]) -> None:
+    a, b = both
+    with corpus.begin() as conn:
+        for trace, returned in ((a, {"success": True}), (b, {"result": "", "success": False})):
+            change = Statement("update traces set returned = cast(:returned as jsonb) where id = :id")
+            conn.execute(change, {"returned": returned, "id": trace})
+    page.goto(f"/compare/traces?a={a}&b={b}")
+    results = page.get_by_role("region", name="Both traces").locator("tbody td:nth-child(6)")
+    expect(results).to_have_text(["success", "no success"])
+
+
 def test_a_fork_is_compared_from_its_common_block_on(page: Page, corpus: Database, both: tuple[int, int]) -> None:
     a, b = both
     with corpus.begin() as conn:

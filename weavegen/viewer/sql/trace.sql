@@ -1,5 +1,5 @@
 select t.id, t.job_id, j.name as job, j.agent, j.model, t.number, b.name as bootstrap,
-  t.seed, t.status, t.ended_because, t.failure_kind, t.failure, t.returned, t.params, t.ticks,
+  t.seed, t.status, t.ended_because, t.failure_kind, t.failure, t.returned, {store/trace_result} as result, t.params, t.ticks,
   t.blocks, t.bytes, t.restarts, t.sampled_tokens, t.candidates, t.written, t.server, t.started_at,
   t.finished_at, t.fork_of, t.fork_at, t.retry_of, s.trace_id as asked_by,
   t.harbor_task_id is not null as harbor,
