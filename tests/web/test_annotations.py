@@ -98,6 +98,17 @@ def test_people_annotate_under_their_names(page: Page, corpus: Database, trace: 
     assert [row[:2] for row in said(corpus, trace)] == [(ME, "good"), ("Zoë; Path=/", "bad")]
 
 
+def test_a_changed_name_shows_the_same_page_of_the_queue(page: Page, address: str) -> None:
+    page.goto("/review?job=1&page=1&since=5")
+    page.get_by_label("You annotate as").fill("Zoë")
+    page.get_by_role("button", name="Change").click()
+    expect(page).to_have_url(re.compile(r"/review\?job=1&page=1&since=5$"))
+    expect(page.get_by_label("You annotate as")).to_have_value("Zoë")
+    headers = {"Content-Type": "application/x-www-form-urlencoded", "Origin": address}
+    status, _, text = ask(address, "POST", "/annotator", headers, "name=x&job=//other")
+    assert (status, "is not a number" in text) == (400, True), text
+
+
 def test_annotating_without_a_script(browser: Browser, address: str, corpus: Database, trace: int) -> None:
     context = browser.new_context(base_url=address, java_script_enabled=False)
     page = context.new_page()

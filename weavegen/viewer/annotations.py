@@ -2,7 +2,7 @@
 
 import time
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlencode
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -64,10 +64,11 @@ class Annotations:
             return traces.rows(conn, "annotations_about", **about)
 
     async def name(self, request: Request) -> Response:
-        """Keeps the annotator's name in a cookie of the browser."""
+        """Keeps the annotator's name in a cookie of the browser, and shows the same page of the queue again."""
         values = await form(request, MAX_FORM_CHARS)
         name = config.person(values.get("name", "").strip(), "the name")
-        response = RedirectResponse("/review", 303)
+        place = {field: whole_number(values[field]) for field in ("job", "page", "since") if field in values}
+        response = RedirectResponse(f"/review?{urlencode(place)}", 303)
         response.set_cookie(COOKIE, quote(name), COOKIE_SECONDS, httponly=True, samesite="strict")
         return response
 
