@@ -15,6 +15,7 @@ from simulation.policies.dialogue import Conversation
 from simulation.policies.funsearch import write
 from tests.support.worker import Worker
 from weavegen import config as configuration
+from weavegen import sql
 from weavegen.cli.evolution import evolution
 from weavegen.config import Config
 from weavegen.database import Database, Statement
@@ -78,7 +79,7 @@ def search(db: Database, box: Environment, task: dict[str, Any], seed: int = 1) 
 def scores(db: Database, trace: int) -> list[float]:
     """The best score after each generation."""
     with db.connect() as conn:
-        rows = programs.of_trace(conn, trace)
+        rows = sql.run(conn, "store/programs_of_trace", trace=trace).all()
     best: dict[int, float] = {}
     for row in rows:
         if row.score is not None:
@@ -97,7 +98,7 @@ def test_the_score_rises_and_the_best_is_never_lost(
     assert rising[-1] >= wanted
     with db.connect() as conn:
         returned = conn.execute(Statement("select returned from traces")).scalar_one()
-        rows = {row.number: row for row in programs.of_trace(conn, trace)}
+        rows = {row.number: row for row in sql.run(conn, "store/programs_of_trace", trace=trace)}
         states = conn.execute(Statement("select state from ticks where number > 0 order by number")).scalars()
         kept = conn.execute(
             Statement("select count(*) from programs p join candidates c on c.id = p.candidate_id")
@@ -148,7 +149,7 @@ def test_a_restarted_tick_leaves_no_program_behind(db: Database, box: Environmen
     trace = search(db, box, task)
     with db.begin() as conn:
         programs.save(conn, trace, 1, ProgramEvaluated(number=1, generation=1, island=0, source="", error="no"), {})
-        rows = programs.of_trace(conn, trace)
+        rows = sql.run(conn, "store/programs_of_trace", trace=trace).all()
     assert [(row.number, row.error is None) for row in rows] == [(0, True), (1, False)]
 
 

@@ -12,12 +12,14 @@ import pytest
 from simulation.process import Process
 from tests.support import ROOT
 from tests.support.installation import Installation, installed
+from weavegen import sql
+from weavegen.cli.pool import GROUPS
 from weavegen.errors import UsageError
 from weavegen.pool import capabilities, metrics
 from weavegen.pool.http import Http
 from weavegen.pool.metrics import Metrics
 from weavegen.pool.served import address
-from weavegen.store import servers, urls
+from weavegen.store import urls
 from weavegen.store.session import pooled
 
 KEY = "sk-of-the-configured-servers"
@@ -121,7 +123,8 @@ def test_groupings_of_the_ledger(pool: Installation, sims: list[Process], undist
     db = pooled(urls.database_url(pool.config))
     with db.connect() as conn:
         [by_server], [by_owner], [by_job], [by_user] = (
-            servers.usage(conn, by) for by in ("server", "owner", "job", "user")
+            conn.execute(sql.load("store/pool_usage", columns=GROUPS[by])).mappings()
+            for by in ("server", "owner", "job", "user")
         )
     db.close()
     assert (by_server["server"], by_server["owner"]) == (sims[0].url, "grace")

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from tests.support.worker import Worker, enqueue, scalar
+from weavegen import sql
 from weavegen.database import Database, Statement
 from weavegen.errors import StepLost, UsageError
 from weavegen.evaluator.calibration import Fit
@@ -59,7 +60,7 @@ def finish(db: Database, held: Any, failures: dict[int, str] | None = None, answ
     with db.begin() as conn:
         answered = [
             AnsweredItem(item.id, "m", "http://s", 7, tuple((q, answer) for q in RUBRIC.about(item.type)))
-            for item in campaigns.load(conn, held)
+            for item in sql.run(conn, "store/campaign_items", batch=held.id)
             if item.id not in failures
         ]
         campaigns.finish(conn, held, answered, failures, 0.5)
@@ -224,7 +225,7 @@ def test_failed_items_are_kept_with_their_reason_and_retried_alone(corpus: Datab
     held = claim(corpus, sent[0])
     assert held is not None
     with corpus.connect() as conn:
-        lost = campaigns.load(conn, held)[0].id
+        lost = sql.run(conn, "store/campaign_items", batch=held.id).scalars()[0]
     finish(corpus, held, {lost: "model: the context is too long"})
     for batch in sent[1:]:
         held = claim(corpus, batch)
@@ -239,7 +240,7 @@ def test_failed_items_are_kept_with_their_reason_and_retried_alone(corpus: Datab
     again = claim(corpus, sent[0])
     assert again is not None
     with corpus.connect() as conn:
-        assert [item.id for item in campaigns.load(conn, again)] == [lost]
+        assert sql.run(conn, "store/campaign_items", batch=again.id).scalars() == [lost]
     finish(corpus, again, answer=YesNo(yes=0.5, no=0.5))
     row = campaign_row(corpus)
     assert (row.state, row.failed) == ("done", 0)

@@ -226,7 +226,8 @@ def test_the_document_lists_all_metrics(
     monkeypatch.setenv("OPENAI_BASE_URL", sim.url)
     with corpus.begin() as conn:
         workers.report(conn, "here:1", "model@here", [], {})
-        servers.record_errors(conn, sim.url, "status", errors=1, since_ok=1, error="answered 500", age=0.0)
+        failed = {"kind": "status", "errors": 1, "since_ok": 1, "error": "answered 500", "age": 0.0}
+        sql.run(conn, "store/server_failed", url=sim.url, **failed)
     try:
         there = labels_of(parsed_metrics(corpus))
     finally:

@@ -496,7 +496,7 @@ def test_a_step_of_a_newer_version_restarts_its_tick(db: Database, change: str) 
     with pytest.raises(JournalMismatch, match="can't read"):
         worker.claim(message.step_id)
     with db.connect() as conn:
-        assert steps.trace_of(conn, message.step_id) == 1
+        assert sql.run(conn, "store/trace_of_step", step=message.step_id).scalar_one() == 1
     messages = worker.engine.advance(1).messages
     assert scalar(db, "select status from steps where id = :id", id=message.step_id) == "void"
     worker.run(messages)
@@ -561,7 +561,7 @@ def test_environments_that_were_stopped_on_purpose_count_no_death_and_bind_no_st
     messages = worker.engine.start_queued()
     with db.begin() as conn:
         for trace in (1, 2):
-            environments.opened(conn, trace, "old-host", 1, "none")
+            sql.run(conn, "store/environment_opened", trace=trace, host="old-host", pid=1, sandbox="none")
     messages = run_until(
         worker, messages, "select count(*) = 2 from steps where queue = 'execute.old-host' and status = 'ready'"
     )

@@ -138,7 +138,7 @@ class TestChannels:
             assert held.after > 0, "Are messages older than the channel skipped?"
         with trace.db.begin() as conn:
             assert messages.hold_due(conn) == []
-            messages.look_again(conn, held.id, -1)
+            sql.run(conn, "store/look_again", channel=held.id, seconds=-1, failure=None)
         trace.do(1, 1, "close", DISCORD)
         with trace.db.begin() as conn:
             assert messages.hold_due(conn) == []
@@ -147,7 +147,7 @@ class TestChannels:
         trace.do(1, 4, "close", DISCORD)
         with trace.db.begin() as conn:
             assert len(messages.hold_due(conn)) == 1
-            messages.look_again(conn, held.id, -1, "Discord answers 403")
+            sql.run(conn, "store/look_again", channel=held.id, seconds=-1, failure="Discord answers 403")
             assert messages.hold_due(conn) == []
 
     def test_a_rate_limit_for_all_postpones_all_channels(self, trace: Trace) -> None:
@@ -180,7 +180,7 @@ class TestChannels:
         ]
         trace.do(1, 3, "react", DISCORD, about=read[2]["id"], text=":)")
         with trace.db.begin() as conn:
-            messages.look_again(conn, held.id, -1)
+            sql.run(conn, "store/look_again", channel=held.id, seconds=-1, failure=None)
             [held] = messages.hold_due(conn)
             assert held.after == 1002
             reaction = sql.run(conn, "store/next_outgoing", channel=held.id).one_or_none()

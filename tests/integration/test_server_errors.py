@@ -40,7 +40,8 @@ def sample(client: ModelClient) -> object:
 
 def failed(db: Database, url: str, kind: str = "status", count: int = 1, age: float = 0.0) -> None:
     with db.begin() as conn:
-        servers.record_errors(conn, url, kind, count, count, f"it is {kind}", age)
+        values = {"kind": kind, "errors": count, "since_ok": count, "error": f"it is {kind}", "age": age}
+        sql.run(conn, "store/server_failed", url=url, **values)
 
 
 def test_failures_of_many_processes_add_up(db: Database) -> None:

@@ -548,7 +548,7 @@ def test_a_trace_that_advances_while_it_is_cancelled_has_no_open_steps(db: Datab
             traces.cancel(conn, job)
 
     with db.begin() as conn:
-        trace_id = steps.trace_of(conn, first.step_id)
+        trace_id = sql.run(conn, "store/trace_of_step", step=first.step_id).scalar_one()
         traces.lock(conn, trace_id)
         conn.execute(Statement("update steps set status = 'done' where id = :id"), {"id": first.step_id})
         steps.insert_ready(conn, trace_id, 0, 0, [(1, Execute(op="begin"))], None, 1.0)

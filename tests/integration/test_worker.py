@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.templates import CHATML
 from tests.support.worker import enqueue, enqueue_here, scalar
+from weavegen import sql
 from weavegen.config import Config
 from weavegen.database import Connection, Database, Statement
 from weavegen.engine import execution, prompt_assembly, step_work
@@ -28,7 +29,7 @@ from weavegen.pool.conversation import Piece
 from weavegen.pool.tokens import Sampled, Text, Tokens
 from weavegen.sandbox.bubblewrap import require_bubblewrap
 from weavegen.sandbox.environment import Environment, remove
-from weavegen.store import environments, steps, workers
+from weavegen.store import steps, workers
 from weavegen.store.steps import Claimed
 from weavegen.trace.blocks import BlockType
 
@@ -144,7 +145,7 @@ def test_environments_are_closed_once_and_only_on_hosts_that_live(
     with db.begin() as conn:
         conn.execute(Statement("update traces set status = 'ended', ended_because = 'ticks', finished_at = now()"))
         for trace, host in ((1, "lives"), (2, "silent"), (3, "gone")):
-            environments.opened(conn, trace, host, 1, "none")
+            sql.run(conn, "store/environment_opened", trace=trace, host=host, pid=1, sandbox="none")
         for host in ("lives", "silent"):
             workers.report(conn, f"{host}:1", f"execute@{host}", [f"execute.{host}"], {})
         conn.execute(Statement("update workers set seen_at = now() - interval '13 s' where process = 'silent:1'"))

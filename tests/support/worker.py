@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.world import World
+from weavegen import sql
 from weavegen.database import Connection, Database, Statement
 from weavegen.engine import execution
 from weavegen.engine import worker as engine_worker
@@ -74,7 +75,7 @@ class Worker:
                 candidates.save_scores(conn, held.trace_id, held.id, held.step, [None] * len(result), result)
             elif isinstance(held.step, Execute):
                 environments.save_evaluations(conn, held.trace_id, held.id, held.tick, result.evaluations)
-                environments.save_subagents(conn, held.trace_id, result.subagents)
+                sql.run(conn, "store/save_subagents", trace=held.trace_id, subagents=result.subagents)
 
         return self.engine.finish(held, StepStatus.DONE, save, result=result).messages
 

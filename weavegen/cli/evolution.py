@@ -33,7 +33,7 @@ def evolution(
     Example: weavegen evolution 17 --svg evolution.svg
     """
     with reading() as conn:
-        rows = programs.of_trace(conn, trace)
+        rows = sql.run(conn, "store/programs_of_trace", trace=trace).all()
         generations = sql.run(conn, "store/generations", trace=trace).mappings()
         missing = f"there is no trace {trace}: `weavegen status JOB` lists a job's traces"
         about = required(programs.task_of(conn, trace), missing)

@@ -10,11 +10,11 @@ import typer
 from rich.console import RenderableType
 
 from weavegen import config as configuration
+from weavegen import sql
 from weavegen.cli import display
 from weavegen.cli.app import Result, app, command, progress_bar, reading
 from weavegen.config import Config
 from weavegen.errors import UsageError, WeavegenError
-from weavegen.store import jobs
 
 images = typer.Typer(no_args_is_help=True, help="Manage the images that Harbor tasks run in (docs/harbor.md).")
 app.add_typer(images, name="images")
@@ -121,7 +121,7 @@ def prune() -> Result:
 
     def used() -> set[str]:
         with reading() as conn:
-            return jobs.images_in_use(conn)
+            return set(sql.run(conn, "store/images_in_use").scalars())
 
     removed, freed = prune_images(configuration.load(), used)
     return Result({"removed": removed, "bytes": freed}, f"{removed} images removed, {freed / 1e9:.2f} GB freed")

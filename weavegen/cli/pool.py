@@ -29,6 +29,8 @@ pool = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
 app.add_typer(pool, name="pool")
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="Base URL, such as http://gpu7:8000/v1.")]
+GROUPS = {"server": "server, owner", "owner": "owner", "job": "job_id, job, enqueued_by", "user": "enqueued_by"}
+"""Groups of `weavegen pool usage`, with their columns of the view pool_usage."""
 HEADINGS = {"job_id": "job", "job": "name", "enqueued_by": "user"}
 """Headings of pool_usage that are not the column's name."""
 
@@ -205,7 +207,7 @@ def usage(
     Example: weavegen pool usage --by user
     """
     with reading() as conn:
-        rows = servers.usage(conn, by)
+        rows = conn.execute(sql.load("store/pool_usage", columns=GROUPS[by])).mappings()
     columns = {HEADINGS.get(name, name.replace("_", " ")): name for name in (rows[0] if rows else ())}
     return Result(rows, display.table(rows, columns))
 

@@ -306,7 +306,8 @@ class Engine:
             done = SubagentDone(index=turn.cursor.index, last_type=turn.cursor.last_type)
             sql.run(conn, "store/end_steps_of_kind", trace=trace.id, kind="work", tick=caller, result=done)
         else:
-            steps.void(conn, [trace.id])  # those of the callers, where a subagent has spent the trace's budget
+            # Those of the callers, where a subagent has spent the trace's budget.
+            sql.run(conn, "store/withdraw_steps", traces=[trace.id], tick=None)
             traces.finish(conn, trace.id, TraceStatus.ENDED, reason, ended_because=reason, returned=returned)
 
     def _restart_tick(self, conn: Connection, trace: LockedTrace, tick: OpenTick, reason: str) -> LockedTrace:
@@ -315,7 +316,7 @@ class Engine:
         if tick.run >= MAX_RESTARTS:
             self._fail(conn, trace, "bug", f"tick {start.tick} was restarted {tick.run} times: {reason}")
             return traces.lock(conn, trace.id)
-        steps.void(conn, [trace.id], start.tick)
+        sql.run(conn, "store/withdraw_steps", traces=[trace.id], tick=start.tick)
         sql.run(conn, "store/restart_tick", trace=trace.id, tick=start.tick, version=__version__)
         size, written = blocks.drop_from(conn, trace.id, start.blocks)
         for query in ("unshare_trace", "unshare_ticks"):  # a fork shares nothing any more from there on
@@ -328,7 +329,7 @@ class Engine:
         self, conn: Connection, trace: LockedTrace, kind: str, reason: str, evidence: str = "", returned: Any = None
     ) -> Progress:
         """End a trace as failed, with the reason in one line. `evidence`: for its history, instead of the reason."""
-        steps.void(conn, [trace.id])
+        sql.run(conn, "store/withdraw_steps", traces=[trace.id], tick=None)
         line = " ".join(reason.split())[:MAX_FAILURE_CHARS]
         reasons = {"failure_kind": kind, "failure": line}
         traces.finish(conn, trace.id, TraceStatus.FAILED, evidence or line, returned=returned, **reasons)

@@ -30,7 +30,7 @@ def bridge(config: Config) -> str:
     for channel in channels:
         if pause:
             with single().connect() as conn:
-                messages.look_again(conn, channel.id, pause)
+                sql.run(conn, "store/look_again", channel=channel.id, seconds=pause, failure=None)
         else:
             pause = exchange(client, channel)
     return f"{len(channels)} channels"
@@ -56,7 +56,7 @@ def exchange(client: Discord, channel: Any) -> float:
         with single().connect() as conn:
             traces.event(conn, channel.trace_id, "channel given up", f"{channel.name}: {failure}")
     with single().connect() as conn:
-        messages.look_again(conn, channel.id, seconds, failure)
+        sql.run(conn, "store/look_again", channel=channel.id, seconds=seconds, failure=failure)
     return pause
 
 

@@ -35,7 +35,7 @@ from weavegen.sandbox.grading import Grader, asked, protected, show_again
 from weavegen.sandbox.image_root import Root
 from weavegen.sandbox.providers import Limits, provider
 from weavegen.sandbox.stopping import members, resume
-from weavegen.store import candidates, environments, jobs, messages, steps, traces
+from weavegen.store import candidates, environments, messages, steps, traces
 from weavegen.store.session import database, single
 from weavegen.store.steps import Claimed
 from weavegen.store.traces import TraceSpec
@@ -72,7 +72,7 @@ def execute(worker: Worker, claim: Claimed, step: Execute) -> Done:
     def save(conn: Connection) -> None:
         environments.save_evaluations(conn, claim.trace_id, claim.id, claim.tick, executed.evaluations)
         environments.save_assertions(conn, claim.trace_id, claim.id, executed.assertions)
-        environments.save_subagents(conn, claim.trace_id, executed.subagents)
+        sql.run(conn, "store/save_subagents", trace=claim.trace_id, subagents=executed.subagents)
         environments.save_trials(conn, claim.trace_id, claim.id, execution.tried, executed)
 
     return Done(executed, save, model_seconds=model_seconds, environment_seconds=seconds - model_seconds)
@@ -210,7 +210,7 @@ class Execution:
             return before
         answer = mcp_http.call(wish.server, server, wish.tool, arguments, self.within_time(self.limits.seconds))
         with database().begin() as conn:
-            messages.end_call(conn, step_id, wish.turn, answer)
+            sql.run(conn, "store/answer_exchange", step=step_id, turn=wish.turn, answer=answer)
         return answer
 
     def exchange_messages(self, step_id: int, wish: Exchange) -> dict[str, Any]:
@@ -264,7 +264,8 @@ class Execution:
     def record(self, conn: Connection, pid: int) -> None:
         """Record that the trace's environment is on this host. Raises TransientError: see `require_step`."""
         self.require_step(conn)
-        environments.opened(conn, self.trace_id, self.worker.config.host, pid, self.worker.config.sandbox)
+        host, sandbox = self.worker.config.host, self.worker.config.sandbox
+        sql.run(conn, "store/environment_opened", trace=self.trace_id, host=host, pid=pid, sandbox=sandbox)
 
     def require_step(self, conn: Connection) -> None:
         """Raise TransientError unless this worker still holds the step: another host may have the environment."""
@@ -281,7 +282,7 @@ class Execution:
                 return environment
             self.require_step(conn)
             if place is not None and environment is None:  # else the trace went on elsewhere, while this host was away
-                environments.closed(conn, trace_id)
+                sql.run(conn, "store/environment_closed", trace=trace_id)
             past = steps.executed(conn, trace_id)
             deaths = int(sql.run(conn, "store/environment_deaths", trace=trace_id).scalar_one())
             deaths -= sum(step.op == "verify" for _, step, *_ in past)  # each of these stopped one
@@ -453,7 +454,7 @@ def archive(query: str, digest: str) -> bytes:
 def images_in_use() -> set[str]:
     """The images that open traces need, by name."""
     with single().connect() as conn:
-        return jobs.images_in_use(conn)
+        return set(sql.run(conn, "store/images_in_use").scalars())
 
 
 def solve(verifier: Verifier, changes: Path) -> Executed:
@@ -466,5 +467,5 @@ def close(worker: Worker, trace_id: int) -> str:
     """Stop the environment of a trace that has ended, and remove its workspace."""
     remove(worker.config, trace_id)
     with single().connect() as conn:
-        environments.closed(conn, trace_id)
+        sql.run(conn, "store/environment_closed", trace=trace_id)
     return "closed"

@@ -24,7 +24,7 @@ from weavegen.pool.pool import Pool, ignore
 from weavegen.pool.served import models_at
 from weavegen.services import pool_members
 from weavegen.services.pool_members import Members
-from weavegen.store import jobs, servers, traces
+from weavegen.store import jobs, traces
 from weavegen.store.session import database, single
 from weavegen.store.steps import Claimed
 from weavegen.store.traces import TraceSpec
@@ -257,7 +257,8 @@ class Pools:
                 if health.answered:
                     sql.run(conn, "store/server_answered", url=url)
                 for kind, failed in sorted(health.failures.items()):
-                    servers.record_errors(conn, url, kind, failed.count, failed.since_ok, failed.error, now - failed.at)
+                    values = {"errors": failed.count, "since_ok": failed.since_ok, "error": failed.error}
+                    sql.run(conn, "store/server_failed", url=url, kind=kind, **values, age=now - failed.at)
 
     def _write_waits(self, conn: Connection) -> None:
         """Record why steps wait for a server, in one statement for all steps."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from weavegen import sql
 from weavegen.database import Connection
 from weavegen.errors import ModelError
 from weavegen.kernel import context, prompts
@@ -181,7 +182,7 @@ class Context:
         missing = next((index for index in range(first, end) if index not in kept), None)
         if missing is not None:
             with single().connect() as conn:
-                for row in blocks.messages(conn, claim.trace_id, missing, end):
+                for row in sql.run(conn, "store/messages_of_window", trace=claim.trace_id, first=missing, end=end):
                     kept[row.index] = Piece(row.text, BlockType(row.type), row.token_ids)
         return {index: kept[index] for index in range(first, end) if kept[index].type in MESSAGE}
 

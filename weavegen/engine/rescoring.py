@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import psycopg
 
+from weavegen import sql
 from weavegen.engine.leases import Leases
 from weavegen.engine.prompt_assembly import Body, Context, Read, question_prompt
 from weavegen.engine.worker import Outcome, Worker, claimant, give_back, held
@@ -63,7 +64,7 @@ class Rescorer:
 
     def _run(self, batch: Any) -> Outcome:
         with single().connect() as conn:
-            items = campaigns.load(conn, batch)
+            items = sql.run(conn, "store/campaign_items", batch=batch.id).all()
         results: dict[int, AnsweredItem | str] = {}
         began = time.monotonic()
         try:

@@ -88,7 +88,7 @@ class Worker:
                 claim = steps.claim(conn, step_id, claimant(), self.config.lease)
         except JournalMismatch as error:
             with single().connect() as conn:
-                trace_id = steps.trace_of(conn, step_id)
+                trace_id = int(sql.run(conn, "store/trace_of_step", step=step_id).scalar_one())
             self.advance(trace_id)  # restarts the tick
             return Outcome("ignored", str(error))
         if claim is None:
@@ -189,7 +189,8 @@ class Worker:
             requests.follow_traces(conn)
             stuck: list[int] = list(sql.run(conn, "store/stuck_traces").scalars())
             # No worker takes a step of a kind that only a newer version knows: advancing restarts its tick.
-            stuck += [steps.trace_of(conn, step.step_id) for step in overdue if step.kind not in STEP_KINDS]
+            unknown = [step.step_id for step in overdue if step.kind not in STEP_KINDS]
+            stuck += [sql.run(conn, "store/trace_of_step", step=step).scalar_one() for step in unknown]
         self.send(step for step in overdue if step.kind in STEP_KINDS)
         for trace_id in stuck:
             self.dispatch("weavegen.advance", trace_id, "control", f"trace {trace_id}")

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from weavegen import sql
 from weavegen.database import Connection
@@ -60,11 +59,6 @@ def save_rewards(conn: Connection, trace_id: int, tick: int, reward: Reward) -> 
 def texts(conn: Connection, trace_id: int, first: int, end: int) -> list[str]:
     """Rendered blocks [first, end) of a trace."""
     return list(sql.run(conn, "store/rendered_blocks", trace=trace_id, first=first, end=end).scalars())
-
-
-def messages(conn: Connection, trace_id: int, first: int, end: int) -> Sequence[Any]:
-    """Rows (index, type, text, token_ids) of messages_of_window.sql, for the blocks [first, end) of a trace."""
-    return sql.run(conn, "store/messages_of_window", trace=trace_id, first=first, end=end).all()
 
 
 def retrieved_texts(conn: Connection, hits: Sequence[Hit]) -> list[tuple[BlockType, str]]:

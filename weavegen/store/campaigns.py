@@ -73,11 +73,6 @@ def claim(conn: Connection, batch_id: int, worker: str, lease: float) -> Any:
     return sql.run(conn, "store/claim_batch", batch=batch_id, worker=worker, lease=lease).one_or_none()
 
 
-def load(conn: Connection, batch: Held) -> Sequence[Any]:
-    """Rows of campaign_items.sql: what still has to be asked about, in the order in which the model wrote it."""
-    return sql.run(conn, "store/campaign_items", batch=batch.id).all()
-
-
 def finish(
     conn: Connection,
     held: Held,

@@ -7,23 +7,13 @@ import msgspec
 
 from weavegen import sql
 from weavegen.database import Connection
-from weavegen.kernel.steps import Asserted, Evaluated, Executed, SubagentState, View
+from weavegen.kernel.steps import Asserted, Evaluated, Executed, View
 
 
 def place(conn: Connection, trace_id: int) -> tuple[str, int] | None:
     """The host and the process of a trace's environment; None before it is started."""
     row = sql.run(conn, "store/place_of_environment", trace=trace_id).one_or_none()
     return None if row is None else (row.host, row.pid)
-
-
-def opened(conn: Connection, trace_id: int, host: str, pid: int, sandbox: str) -> None:
-    """Record that an environment was started. A second record of the same trace replaces the first."""
-    sql.run(conn, "store/environment_opened", trace=trace_id, host=host, pid=pid, sandbox=sandbox)
-
-
-def closed(conn: Connection, trace_id: int) -> None:
-    """Record that an environment was stopped, or found dead."""
-    sql.run(conn, "store/environment_closed", trace=trace_id)
 
 
 def save_evaluations(
@@ -71,8 +61,3 @@ def save_trials(conn: Connection, trace_id: int, step_id: int, tried: Sequence[i
         for candidate, trial in zip(tried, executed.trials, strict=False)
     ]
     sql.run_each(conn, "store/save_trial", rows)
-
-
-def save_subagents(conn: Connection, trace_id: int, subagents: Sequence[SubagentState]) -> None:
-    """Store the subagents of a trace. Rows that have not changed are not written again."""
-    sql.run(conn, "store/save_subagents", trace=trace_id, subagents=subagents)

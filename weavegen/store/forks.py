@@ -17,7 +17,7 @@ from weavegen.kernel import replay
 from weavegen.kernel.replay import Entry, InheritedSettings, Start
 from weavegen.kernel.seeds import derive_seed
 from weavegen.kernel.steps import Candidate, Penalties, Verdict, YesNo
-from weavegen.store import environments, jobs, steps
+from weavegen.store import jobs, steps
 from weavegen.store import traces as trace_rows
 from weavegen.store.states import StepStatus
 from weavegen.trace.blocks import BlockType
@@ -181,7 +181,7 @@ def copy_prefix(conn: Connection, trace_id: int, cut: Cut, settings: trace_rows.
         sql.run(conn, f"store/{query}", **values)
     last = sql.run(conn, "store/last_executed", **values).scalar_one_or_none()
     if last is not None:
-        environments.save_subagents(conn, trace_id, replay.decode_result("execute", last).subagents)
+        sql.run(conn, "store/save_subagents", trace=trace_id, subagents=replay.decode_result("execute", last).subagents)
 
 
 def _inherit(conn: Connection, trace_id: int, parent: Any, number: int, at: int) -> None:

@@ -129,11 +129,6 @@ def harbor_task_id(conn: Connection, task: HarborTask, files: bytes) -> int:
     return content_id(conn, "harbor_tasks", digest, **values)
 
 
-def images_in_use(conn: Connection) -> set[str]:
-    """The names of the Harbor tasks of open traces, and the hashes of their files."""
-    return set(sql.run(conn, "store/images_in_use").scalars())
-
-
 def record_template(conn: Connection, job_id: int, template: Template) -> Template:
     """Record the template of a job's prompts. Returns the recorded one: the first stays."""
     recorded = content_id(conn, "templates", template.sha256, texts=template)

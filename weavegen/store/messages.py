@@ -51,16 +51,11 @@ def begin_call(
     """
     if not again and sql.run(conn, "store/begin_call", step=step_id, turn=turn, request=request).rowcount:
         return None
-    end_call(conn, step_id, turn, LOST)
+    sql.run(conn, "store/answer_exchange", step=step_id, turn=turn, answer=LOST)
     before = sql.run(conn, "store/exchange", step=step_id, turn=turn).one_or_none()
     if before is None or before.request != request:
         return {"error": "the code made another call when it ran first: a call is not made when code runs again"}
     return dict(before.answer)
-
-
-def end_call(conn: Connection, step_id: int, turn: int, answer: dict[str, Any]) -> None:
-    """Record the answer of a call, unless there is one."""
-    sql.run(conn, "store/answer_exchange", step=step_id, turn=turn, answer=answer)
 
 
 def _perform(conn: Connection, channel: int, wish: Exchange) -> dict[str, Any]:
@@ -131,13 +126,8 @@ HOLD_SECONDS = 60.0
 
 
 def hold_due(conn: Connection, limit: int = 10) -> Sequence[Any]:
-    """Take the channels that the bridge should look at now: rows of due_channels.sql. `look_again` gives them back."""
+    """Take the channels that the bridge should look at now: rows of due_channels.sql; look_again.sql frees them."""
     return sql.run(conn, "store/due_channels", hold=HOLD_SECONDS, name=DISCORD_NAME, limit=limit).all()
-
-
-def look_again(conn: Connection, channel: int, seconds: float, failure: str | None = None) -> None:
-    """Let the bridge look at a channel again after `seconds`; with a failure, never."""
-    sql.run(conn, "store/look_again", channel=channel, seconds=seconds, failure=failure)
 
 
 def store_received(

@@ -1,6 +1,6 @@
 """Programs in Postgres: those that searches evaluated, with their scores."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,11 +25,6 @@ def save(conn: Connection, trace_id: int, tick: int, tried: ProgramEvaluated, st
     columns = ("number", "generation", "island", "parents", "source", "score", "signature", "error")
     values = {name: getattr(tried, name) for name in columns}
     sql.run(conn, "store/save_program", trace=trace_id, tick=tick, candidate=candidate, **values)
-
-
-def of_trace(conn: Connection, trace_id: int) -> Sequence[Any]:
-    """Rows (number, generation, island, parents, score, error, source) of a search, by number."""
-    return sql.run(conn, "store/programs_of_trace", trace=trace_id).all()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from weavegen import sql
 from weavegen.database import Connection
-from weavegen.errors import UsageError, required
+from weavegen.errors import required
 
 KEYS_PER_PART = 100_000
 """Numbers in one part of a release's keys."""
@@ -55,21 +55,6 @@ def questions(conn: Connection, view: str, key: Sequence[str], trace_id: int) ->
     """Question and text of each row of a view about questions, by key."""
     query = sql.load("store/release_questions", key=", ".join(key), view=view)
     return {tuple(row[:-2]): (row[-2], row[-1]) for row in conn.execute(query, {"trace": trace_id})}
-
-
-def tokens_of(conn: Connection, traces: Sequence[int], blocks: int = 3) -> list[tuple[str, list[int]]]:
-    """A few blocks of these traces, each with the token ids that the model read."""
-    values = {"traces": traces[:TRACES_PER_QUERY], "blocks": blocks}
-    return [(row.rendered, list(row.token_ids)) for row in sql.run(conn, "store/release_tokens", **values)]
-
-
-def require_free(conn: Connection, name: str) -> None:
-    """Raise UsageError where a release has this name."""
-    if sql.run(conn, "store/release", name=name).first() is not None:
-        raise UsageError(
-            f"there is a release {name!r} already, and it is never changed: give another name, or write it again "
-            f"with `weavegen release {name} --rebuild DIR`"
-        )
 
 
 def save(conn: Connection, kept: Iterable[Key], removed: Iterable[Key], **values: Any) -> int:

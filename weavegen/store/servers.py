@@ -55,11 +55,6 @@ def failing(conn: Connection, urls: Collection[str]) -> list[ServerHealth]:
     return [server for server in health(conn, urls) if server.failing]
 
 
-def record_errors(conn: Connection, url: str, kind: str, errors: int, since_ok: int, error: str, age: float) -> None:
-    """Add failed requests to a server. `since_ok`: those after its last answer. `age`: seconds since the last one."""
-    sql.run(conn, "store/server_failed", url=url, kind=kind, errors=errors, since_ok=since_ok, error=error, age=age)
-
-
 def servers(conn: Connection, *, gone: bool = False) -> Sequence[Any]:
     """Rows (url, owner, model, added_at, removed_at) of the servers that people lend, in the order of joining.
 
@@ -100,17 +95,3 @@ def remove(conn: Connection, url: str) -> int:
     if sql.run(conn, "store/remove_server", url=url).rowcount != 1:
         raise UsageError(f"{url} was not added to the pool: `weavegen pool list` shows what was")
     return reports.traces_by_server(conn).get(url, 0)
-
-
-GROUPS = {
-    "server": ("server", "owner"),
-    "owner": ("owner",),
-    "job": ("job_id", "job", "enqueued_by"),
-    "user": ("enqueued_by",),
-}
-"""Groups of `weavegen pool usage`, with their columns of the view pool_usage."""
-
-
-def usage(conn: Connection, by: str) -> list[dict[str, Any]]:
-    """Sums over the ledger, a row for each value of `by`, one of GROUPS. The most prompt tokens come first."""
-    return conn.execute(sql.load("store/pool_usage", columns=", ".join(GROUPS[by]))).mappings()

@@ -119,11 +119,6 @@ def unbind_hosts(conn: Connection, trace_ids: Sequence[int] | None = None) -> No
     sql.run(conn, "store/unbind_hosts", traces=traces)
 
 
-def void(conn: Connection, trace_ids: Sequence[int], tick: int | None = None) -> None:
-    """Withdraw the open steps of these traces, or only those of one tick."""
-    sql.run(conn, "store/withdraw_steps", traces=list(trace_ids), tick=tick)
-
-
 def end_returned_delegates(conn: Connection) -> None:
     """End the steps that wait for traces that have ended, with what these traces returned."""
     for row in sql.run(conn, "store/returned_delegates").all():
@@ -158,11 +153,6 @@ def entry(row: Any, emptied: Any = None) -> replay.Entry:
         failure = FAILURES.get(row.failure_kind, RolloutError)(row.failure)
         return replay.Entry(step, done=True, failure=failure, at=float(row.at))
     return replay.Entry(step)
-
-
-def trace_of(conn: Connection, step_id: int) -> int:
-    """The trace of a step, even if the step can't be decoded."""
-    return int(sql.run(conn, "store/trace_of_step", step=step_id).scalar_one())
 
 
 def executed(conn: Connection, trace_id: int) -> list[tuple[int, Execute, Executed, Any]]:

@@ -15,7 +15,7 @@ from weavegen.kernel.mcp import McpServer
 from weavegen.kernel.replay import Start
 from weavegen.kernel.settings import Settings, settings
 from weavegen.kernel.template import Template
-from weavegen.store import reports, steps, workers
+from weavegen.store import reports, workers
 from weavegen.store.states import TraceStatus
 from weavegen.version import __version__
 
@@ -263,5 +263,5 @@ def _void_cancelled(conn: Connection, cancelled: Result) -> int:
     ids = cancelled.scalars()
     # In a statement of its own: the first may have waited for a trace that was just advancing, and only a later
     # snapshot sees the steps that this has inserted.
-    steps.void(conn, ids)
+    sql.run(conn, "store/withdraw_steps", traces=ids, tick=None)
     return len(ids)

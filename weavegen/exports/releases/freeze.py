@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import psycopg
 
-from weavegen import exports
+from weavegen import exports, sql
 from weavegen.config import Config
 from weavegen.database import Connection
 from weavegen.errors import ModelError, TransientError, UsageError, WeavegenError
@@ -62,7 +62,11 @@ def freeze(
         raise UsageError(f"rows of the format {format.name} can't be compared: give --near-duplicates 0")
     if threshold is not None and not MIN_THRESHOLD <= threshold <= MAX_THRESHOLD:
         raise UsageError(f"--near-duplicates {threshold}: give 0, or {MIN_THRESHOLD} to {MAX_THRESHOLD}")
-    releases.require_free(conn, name)
+    if sql.run(conn, "store/release", name=name).first() is not None:
+        raise UsageError(
+            f"there is a release {name!r} already, and it is never changed: give another name, or write it again "
+            f"with `weavegen release {name} --rebuild DIR`"
+        )
     check_free(order.out)
     with contextlib.ExitStack() as stack:
 
@@ -106,6 +110,7 @@ def collect_facts(
     format = order.format
     traces = list(kept.ids())
     split = cache(lambda trace: write.split_of(conn, trace, order.splits))
+    tokens = sql.run(conn, "store/release_tokens", traces=traces[: releases.TRACES_PER_QUERY], blocks=3)
     return {
         "created_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "version": __version__,
@@ -120,7 +125,7 @@ def collect_facts(
         "splits": order.splits,
         "simulation": order.simulation,
         "near_duplicates": {"threshold": threshold, "examples": [vars(duplicate) for duplicate in removed[:SHOWN]]},
-        "tokenizer": tokenizer(config, releases.tokens_of(conn, traces)),
+        "tokenizer": tokenizer(config, [(row.rendered, list(row.token_ids)) for row in tokens]),
         "contamination": contamination(conn, traces, removed, threshold, split),
         **origins(conn, traces),
     }

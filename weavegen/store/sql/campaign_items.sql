@@ -1,4 +1,4 @@
--- The items of a batch that have neither answers nor a failure, and where the model wrote them.
+-- The items of a batch that have neither answers nor a failure, in the order in which the model wrote them, and where.
 -- sampled: token ids of the body; null: the model did not write it like this, or the ids were not kept.
 -- stopped: whether a stop string ended the body. step_id, tick, run, ordinal, request: the step that sampled it.
 -- revision: of the job's settings. server: base URL of the trace's model server.
