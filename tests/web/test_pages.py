@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections import Counter
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -18,6 +19,7 @@ from weavegen.store.views import refresh
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import parse_trace
 from weavegen.viewer import figures
+from weavegen.viewer.chat import MAX_MESSAGE_CHARS
 from weavegen.viewer.rendering import UNKNOWN
 
 
@@ -551,6 +553,21 @@ def test_chat(page: Page, corpus: Database) -> None:
         messages.add(conn, channel, "It is.")
     expect(page.locator(".said.own").last).to_contain_text("It is.")
     assert page.locator(".said").count() == 3
+
+
+def test_a_message_without_scripts_has_plain_line_ends(address: str, corpus: Database) -> None:
+    """A browser sends line ends in a form as CR LF, and counts each as one character."""
+    with corpus.begin() as conn:
+        trace = new_trace(conn)
+        conn.execute(Statement("insert into channels (trace_id, name) values (:id, 'talk')"), {"id": trace})
+    lines = ["a"] * (MAX_MESSAGE_CHARS // 2)
+    headers = {"Content-Type": "application/x-www-form-urlencoded", "Origin": address}
+    fields = urlencode({"channel": "talk", "text": "\r\n".join(lines)})
+    status, _, text = ask(address, "POST", f"/traces/{trace}/chat", headers, fields)
+    assert status == 303, text
+    with corpus.connect() as conn:
+        said = messages.since(conn, messages.channels(conn, trace)["talk"], 0)
+    assert [message.text for message in said] == ["\n".join(lines)]
 
 
 def test_a_hostile_trace_is_shown_as_text(page: Page, corpus: Database) -> None:

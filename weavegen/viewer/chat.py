@@ -9,6 +9,7 @@ from starlette.responses import RedirectResponse, Response
 from weavegen.database import Database
 from weavegen.errors import UsageError, required
 from weavegen.store import messages
+from weavegen.trace.render import clean
 from weavegen.viewer import traces
 from weavegen.viewer.responses import form, page, path_number
 
@@ -38,7 +39,7 @@ class Chat:
         trace_id, values = path_number(request, "trace"), await form(request, MAX_MESSAGE_CHARS)
         if "channel" not in values or "text" not in values:
             raise UsageError("a message needs a channel and a text")
-        channel, text = values["channel"], values["text"].replace("\x00", "").strip()
+        channel, text = values["channel"], clean(values["text"]).strip()
         await run_in_threadpool(self.add, trace_id, channel, text)
         if request.headers.get("accept") == "application/json":
             return Response(status_code=204)
