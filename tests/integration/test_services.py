@@ -21,14 +21,16 @@ from kombu.connection import Connection
 from tests.support.ports import listening
 from tests.support.raw_server import RawServer, unused_address
 from tests.support.waiting import until
+from tests.support.worker import Worker, enqueue, scalar
 from weavegen import config as configuration
-from weavegen import folders
+from weavegen import folders, sql
 from weavegen.config import Config
+from weavegen.database import Database
 from weavegen.engine.enqueueing import BOOTSTRAPS
 from weavegen.errors import UsageError
 from weavegen.search.examples import read
 from weavegen.services import doctor, fleet, model_server, postgres, processes, redis, schema
-from weavegen.store import urls
+from weavegen.store import urls, workers
 from weavegen.store.session import unpooled
 from weavegen_nano import WEIGHTS
 
@@ -410,6 +412,28 @@ def test_the_fleet_starts_answers_and_stops(own: Config, model: str) -> None:
     assert fleet.running(own) == []
     assert [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"] == []
     assert fleet.down(own) == []
+
+
+def test_down_lets_other_hosts_continue_traces_whose_box_has_ended(db: Database, database: str, own: Config) -> None:
+    """So it is while a Harbor task is verified, and where systemd has killed the boxes before."""
+    enqueue(db, 3)
+    Worker(db).engine.start_queued()
+    with db.begin() as conn:
+        for trace, host in ((1, "here"), (2, "here"), (3, "there")):
+            sql.run(conn, "store/environment_opened", trace=trace, host=host, pid=1, sandbox="none")
+        sql.run(conn, "store/environment_closed", trace=2)
+        conn.execute("update steps set queue = case trace_id when 3 then 'execute.there' else 'execute.here' end")
+        workers.report(conn, "elsewhere:1", "execute@here", ["execute.here"], {})
+    folders.prepare(own)
+    config = dataclasses.replace(own, database_url=database)
+    queues = "select string_agg(queue, ' ' order by trace_id) from steps"
+    fleet.down(config)
+    assert scalar(db, queues) == "execute.here execute.here execute.there", "Does a worker that took over keep them?"
+    with db.begin() as conn:
+        workers.forget(conn, ["elsewhere:1"])
+    fleet.down(config)
+    assert scalar(db, queues) == "execute execute execute.there"
+    assert scalar(db, "select string_agg(host, ' ') from environments where closed_at is null") == "there"
 
 
 def test_a_port_in_use_is_a_one_line_error(own: Config) -> None:

@@ -128,7 +128,7 @@ def down(config: Config, drain: float | None = None) -> list[Service]:
         processes.end_orphans(config)
         for environment in started:  # environments outlive workers, but not the installation
             environment.stop()
-        _give_back(config, [environment.trace_id for environment in started])
+        _give_back(config)
         last = {postgres.NAME, redis.NAME, SUPERVISOR} | {service.name for service in celery}
         ended += processes.stop(config, [service for name, service in services.items() if name not in last])
         for name, stop in ((redis.NAME, redis.stop), (postgres.NAME, postgres.stop)):
@@ -160,8 +160,11 @@ def drain_seconds(config: Config) -> float:
         return config.drain
 
 
-def _give_back(config: Config, trace_ids: Sequence[int]) -> None:
-    """Release the steps of ended workers of this machine in the database, and the environments of the traces."""
+def _give_back(config: Config) -> None:
+    """Release the steps of ended workers of this machine in the database, and let any host continue its traces.
+
+    Also traces whose environments had ended before: their steps would wait for a worker of this host.
+    """
     if config.database_url is None and postgres.find(config) is None:
         return
     try:
@@ -169,7 +172,8 @@ def _give_back(config: Config, trace_ids: Sequence[int]) -> None:
             gone = [worker for worker in sql.run(conn, "store/holders_of_steps").scalars() if _gone(worker)]
             steps.give_back(conn, gone)
             workers.forget(conn, [row.process for row in workers.rows(conn) if _gone(row.process)])
-            steps.unbind_hosts(conn, trace_ids)
+            found = sql.run(conn, "store/traces_of_host", host=config.host, silent=workers.SILENT_SECONDS)
+            steps.unbind_hosts(conn, found.scalars())
     except psycopg.Error as error:
         log.warning("steps in flight can only continue when their leases expire: %s", " ".join(str(error).split()))
 
