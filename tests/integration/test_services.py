@@ -30,6 +30,7 @@ from weavegen.engine.enqueueing import BOOTSTRAPS
 from weavegen.errors import UsageError
 from weavegen.search.examples import read
 from weavegen.services import doctor, fleet, model_server, postgres, processes, redis, schema
+from weavegen.services.heartbeat import Heartbeat
 from weavegen.store import urls, workers
 from weavegen.store.session import unpooled
 from weavegen_nano import WEIGHTS
@@ -434,6 +435,21 @@ def test_down_lets_other_hosts_continue_traces_whose_box_has_ended(db: Database,
     fleet.down(config)
     assert scalar(db, queues) == "execute execute execute.there"
     assert scalar(db, "select string_agg(host, ' ') from environments where closed_at is null") == "there"
+
+
+def test_files_of_ended_and_deleted_traces_are_removed(db: Database, database: str, own: Config) -> None:
+    enqueue(db, 4)
+    with db.begin() as conn:
+        conn.execute("update traces set status = 'ended', ended_because = 'ticks', finished_at = now() where id > 1")
+        sql.run(conn, "store/environment_opened", trace=3, host="here", pid=1, sandbox="none")
+        conn.execute("delete from traces where id = 4")
+    for trace in (1, 2, 3, 4):
+        (own.workspaces / str(trace)).mkdir(parents=True)
+    folders.prepare(own)
+    worker = Heartbeat(dataclasses.replace(own, database_url=database), "here:1", "execute@here", [])
+    worker.clean()
+    worker.end()
+    assert sorted(path.name for path in own.workspaces.iterdir()) == ["1", "3"]
 
 
 def test_a_port_in_use_is_a_one_line_error(own: Config) -> None:

@@ -75,7 +75,7 @@ class Heartbeat:
             self.clean()
 
     def clean(self) -> None:
-        """Remove what ended traces have left on this host. Raises psycopg.Error.
+        """Remove what ended and deleted traces have left on this host. Raises psycopg.Error.
 
         Usually this was done when they ended (engine/worker.py), but `down` and a lost host forget environments, and
         a worker that was killed may have started one that it did not record.
