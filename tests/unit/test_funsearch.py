@@ -11,7 +11,7 @@ import pytest
 from tests.support import ROOT
 from tests.support.talk import Talk, reply
 from weavegen.agents.dialogue import task_of
-from weavegen.agents.funsearch import MAX_PREPARATION_TICKS, Task, program_in
+from weavegen.agents.funsearch import MAX_PREPARATION_TICKS, Task, is_stub, program_in
 from weavegen.errors import ModelError
 from weavegen.kernel.steps import Execute, Executed, Failure, Note, ProgramEvaluated, Sample, Step
 
@@ -180,6 +180,23 @@ def test_a_bare_signature_is_not_a_first_version() -> None:
     assert talk.run().returned["score"] == 1.0
     assert "def f() -> int:" in talk.messages[0][1]
     assert talk.messages[0][1].endswith("Now write the first version.")
+
+
+@pytest.mark.parametrize(
+    ("skeleton", "stub"),
+    [
+        ("def f():\n\traise NotImplementedError\n", True),
+        ("import re\ndef f():\n    'Much.'\n    raise NotImplementedError('yet')  # so\ndef g():\n    pass\n", True),
+        ("def f() -> much more:\n\traise NotImplementedError\n", True),
+        ("", False),
+        ("def f(x=0):\n    if x == 0:\n        return 1\n    raise NotImplementedError\n", False),
+        ("def f():\n    return g()\n\ndef g():\n    raise NotImplementedError\n", False),
+        ("def g():\n    raise NotImplementedError\n", False),
+        ("def f():\n    raise ValueError\n", False),
+    ],
+)
+def test_a_stub_has_no_other_statement(skeleton: str, stub: bool) -> None:
+    assert is_stub(skeleton, "f") == stub
 
 
 def test_a_test_that_does_not_call_the_function_is_refused() -> None:

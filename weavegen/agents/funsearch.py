@@ -10,6 +10,7 @@ A tick is one message with pieces, or one generation. In a generation the model 
 becomes part of the trace.
 """
 
+import ast
 import json
 import keyword
 import re
@@ -26,6 +27,7 @@ from weavegen.kernel import prompts
 from weavegen.kernel.replay import Program as AgentProgram
 from weavegen.kernel.steps import Candidate, Ended, Executed, Note, ProgramEvaluated
 from weavegen.kernel.template import split_thoughts
+from weavegen.linting.truncate import parsed
 from weavegen.trace.blocks import BlockType
 
 MAX_PREPARATION_TICKS = 12
@@ -42,7 +44,7 @@ UNWRITTEN = ("test: NotImplementedError", "test: AssertionError", "evaluator: No
 MAX_CODE_BLOCKS = 3
 """Code blocks that are read from each message with pieces."""
 CODE_BLOCK = re.compile(r"^```[^\n`]*\n(.*?)(?:^```|\Z)", re.DOTALL | re.MULTILINE)
-STUB = re.compile(r"^ +raise NotImplementedError\b.*\s*\Z", re.MULTILINE)
+STUB = re.compile(r"^[ \t]+raise NotImplementedError\b.*\s*\Z", re.MULTILINE)
 DEFINITION = re.compile(r"^def +(\w+)", re.MULTILINE)
 
 
@@ -191,8 +193,19 @@ PIECES = {"tests": "test", "evaluator": "evaluator", "skeleton": "first version"
 
 def given_pieces(task: Task) -> Pieces:
     """The pieces of the task. A skeleton that only raises NotImplementedError is not a first version."""
-    skeleton = "" if STUB.search(task.skeleton) else task.skeleton
-    return Pieces(task.tests, task.evaluator, skeleton)
+    return Pieces(task.tests, task.evaluator, "" if is_stub(task.skeleton, task.name) else task.skeleton)
+
+
+def is_stub(source: str, name: str) -> bool:
+    """Whether the function, after its docstring, only raises NotImplementedError."""
+    if (tree := parsed(source)) is None:
+        return STUB.search(source) is not None
+    functions = (node for node in reversed(tree.body) if isinstance(node, ast.FunctionDef) and node.name == name)
+    function = next(functions, None)
+    match function and function.body[ast.get_docstring(function) is not None :]:
+        case [ast.Raise(exc=ast.Name(id="NotImplementedError") | ast.Call(func=ast.Name(id="NotImplementedError")))]:
+            return True
+    return False
 
 
 def missing_piece(task: Task, pieces: Pieces) -> str | None:
