@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from simulation.policies import answer as judge
@@ -14,6 +15,7 @@ from tests.support.talk import Talk, reply
 from weavegen.agents.toolsmith.library import call_source, library_tool, signature_of
 from weavegen.agents.toolsmith.lines import Need, read_choice, read_plan, read_queries
 from weavegen.agents.toolsmith.make import SIGNATURES, generality
+from weavegen.agents.toolsmith.state import Task
 from weavegen.box import calls
 from weavegen.kernel import prompts
 from weavegen.kernel.seeds import derive_seed
@@ -450,6 +452,11 @@ class Simulated(World):
                 rows.append([YesNo(yes=yes, no=1 - yes) for yes in asked])
             return rows
         return super().answer(step)
+
+
+def test_a_blank_task_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError, match="task is empty: say what is wanted"):
+        msgspec.convert({"task": " \n"}, Task)
 
 
 # --------------------------------------------------------------------------------- parsing and helpers

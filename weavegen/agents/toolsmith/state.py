@@ -29,6 +29,10 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     request: int | None = None
     """Number of the user's request, which the user may change later. None: there is only this task."""
 
+    def __post_init__(self) -> None:
+        if not self.task.strip():
+            raise ValueError("task is empty: say what is wanted")
+
 
 class Request(msgspec.Struct, frozen=True):
     """The current text of the request."""
