@@ -67,7 +67,7 @@ class Annotations:
         """Keeps the annotator's name in a cookie of the browser, and shows the same page of the queue again."""
         values = await form(request, MAX_FORM_CHARS)
         name = config.person(values.get("name", "").strip(), "the name")
-        place = {field: whole_number(values[field]) for field in ("job", "page", "since") if field in values}
+        place = [(field, whole_number(values[field])) for field in ("job", "page", "since") if field in values]
         response = RedirectResponse(f"/review?{urlencode(place)}", 303)
         response.set_cookie(COOKIE, quote(name), COOKIE_SECONDS, httponly=True, samesite="strict")
         return response
