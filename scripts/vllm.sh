@@ -19,6 +19,7 @@ flags=(
     --max-logprobs 128             # the evaluator requests the logprobs of up to 128 tokens at once
     --scheduling-policy priority   # otherwise requests are served in order of arrival, not oldest trace first
     --enable-prompt-tokens-details # otherwise answers do not report how much of the prompt was cached
+    --disable-uvicorn-access-log   # otherwise the log gets a line for each request
 )
 # Only for the CPU: there a request with a seed crashes the engine if prompts are computed in chunks. Without chunks a
 # batch must have room for the longest prompt.

@@ -16,7 +16,7 @@ from tests.support.deployment import QUEUES, environment_variables
 from weavegen import config
 from weavegen.cli.app import app
 from weavegen.sandbox import image_root, seccomp
-from weavegen.services import fleet
+from weavegen.services import fleet, vllm
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -163,6 +163,11 @@ def test_every_part_has_a_health_check_and_resource_limits() -> None:
         assert "memory" in container["resources"]["limits"], name
 
 
+def test_the_log_of_every_container_is_bounded() -> None:
+    for name, service in COMPOSE["services"].items():
+        assert service["logging"]["options"].keys() == {"max-size", "max-file"}, name
+
+
 def test_health_checks_use_the_workers_name() -> None:
     for name in ("model", "lint", "execute"):
         [container] = [container for part, container in containers() if part == name]
@@ -243,6 +248,7 @@ def test_model_servers_have_the_options_that_weavegen_needs() -> None:
     [container] = [container for name, container in containers() if name == "vllm"]
     for given in (COMPOSE["services"]["vllm"]["command"], container["args"]):
         assert wanted <= {word.split("=")[0] for word in given}
+    assert wanted <= set(vllm.FLAGS)
 
 
 def test_the_image_contains_what_the_code_needs() -> None:

@@ -131,6 +131,16 @@ def test_the_error_for_a_process_that_fails_to_start_has_its_last_line(here: Con
     assert processes.registered(here) == {}
 
 
+def test_the_last_line_of_a_log_that_is_larger_than_the_memory(tmp_path: Path) -> None:
+    log = tmp_path / "vllm-1.log"
+    with log.open("wb") as file:
+        file.truncate(10 * 2**30)  # a hole, which takes no room on the disk
+        file.seek(0, os.SEEK_END)
+        file.write("\nno such läck\n\n".encode())
+    assert processes.last_line(str(log)) == "no such läck"
+    assert processes.last_line(str(tmp_path / "missing.log")) == processes.last_line(None) == ""
+
+
 def test_a_process_that_never_becomes_ready_is_stopped(here: Config) -> None:
     with pytest.raises(UsageError, match=r"slow did not answer within 0 seconds"):
         processes.start(here, "slow", SLEEP, ready=lambda: False, timeout=0.2)

@@ -30,6 +30,7 @@ GRACE_SECONDS = 10.0
 """Time between the request to end and SIGKILL."""
 START_TIMEOUT_SECONDS = 90.0
 """For a service, or for all workers together. The first start on a slow disk compiles every module."""
+TAIL_BYTES = 65_536  # of a log, which may be longer than the memory
 LOOPBACK = "127.0.0.1"
 MARK = "WEAVEGEN_SERVICE_OF"
 """Environment variable by which the services of a home are found, even if its register is gone."""
@@ -200,10 +201,11 @@ def failure(name: str, log: str | None) -> str:
 
 
 def last_line(log: str | None) -> str:
-    """Return the last line of a log. Progress bars rewrite theirs, separated by carriage returns."""
+    """Return the last line of a log, from its end. Progress bars rewrite theirs, separated by carriage returns."""
     lines: list[str] = []
-    with contextlib.suppress(OSError):
-        lines = Path(log or "").read_text(errors="replace").split("\n")
+    with contextlib.suppress(OSError), Path(log or "").open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+        lines = file.read().decode(errors="replace").split("\n")
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 NAME = "vllm"
 FLAGS = (
     *("--enable-prefix-caching", "--max-logprobs", "128"),
-    *("--scheduling-policy", "priority", "--enable-prompt-tokens-details"),
+    *("--scheduling-policy", "priority", "--enable-prompt-tokens-details", "--disable-uvicorn-access-log"),
 )
 """docs/servers.md says what is missing without each."""
 CPU_FLAGS = ("--dtype", "float32", "--enforce-eager", "--no-enable-chunked-prefill", "--max-num-seqs", "16")
