@@ -208,6 +208,7 @@ BEGINNINGS = {
     "store/sql/trace_success": "select",
     "store/sql/known_success": "select",
     "viewer/sql/own_tick": "select",
+    "viewer/sql/result": "select",
     "viewer/sql/wilson": "select * from (select 0.5 as value, 2 as n) shares",
 }
 """What the program puts before statements that are not whole."""
@@ -222,6 +223,7 @@ ENDS["store/sql/imagined_text"] = "from candidates c left join penalties n on n.
 ENDS["store/sql/live_tick"] = "from ticks k"
 ENDS["store/sql/queue_is_served"] = "from steps s"
 ENDS["store/sql/tick_of_step"] = "from steps s cross join ticks k"
+ENDS["viewer/sql/result"] = "from traces t"
 ENDS["viewer/sql/own_tick"] = "from traces t join ticks k on k.trace_id = t.id"
 """What comes after them, if they are only a part of a statement."""
 SETTINGS = ("limit_time", "more_memory", "only_read")
