@@ -48,7 +48,8 @@ fingerprint() {
     cat requirements.lock pyproject.toml scripts/setup.sh weavegen/sandbox/packages.lock | sha256sum
 }
 
-exec 9<requirements.lock # two at once would break each other's work
+# Two at once would break each other's work. NFS locks only files that are open for writing.
+if [ -w requirements.lock ]; then exec 9<>requirements.lock; else exec 9<requirements.lock; fi
 ! command -v flock >/dev/null || flock 9
 # Also what was cloned with another umask, of the folders that boxes mount.
 [ "$(id -u)" != 0 ] || find weavegen/box bootstraps ! -type l ! -perm -o=r -exec chmod a+rX {} +

@@ -34,7 +34,8 @@ find_python() {
 # Creates the environment, unless it exists with these packages.
 install() {
     local python log pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input -q)
-    exec 9<"scripts/$name.sh" # a lock, because two concurrent installations would damage each other
+    # A lock, because two concurrent installations would damage each other. NFS locks only files open for writing.
+    if [ -w "scripts/$name.sh" ]; then exec 9<>"scripts/$name.sh"; else exec 9<"scripts/$name.sh"; fi
     ! command -v flock >/dev/null || flock 9
     if [ "$(cat "$venv/.stamp" 2>/dev/null)" = "${packages[*]}" ] && "$venv/bin/python" -c '' 2>/dev/null; then
         return
