@@ -19,7 +19,7 @@ from weavegen.engine import execution, prompt_assembly, step_work
 from weavegen.engine import worker as module
 from weavegen.engine.prompt_assembly import QUESTION, Context, Read, begun
 from weavegen.engine.rescoring import Rescorer
-from weavegen.engine.worker import Done, Worker
+from weavegen.engine.worker import SWEEP_LOCK, Done, Worker
 from weavegen.errors import ModelError
 from weavegen.kernel.prompts import calibration
 from weavegen.kernel.settings import Settings
@@ -163,6 +163,22 @@ def test_environments_are_closed_once_and_only_on_hosts_that_live(
     assert sent[2:] == [("weavegen.close", 1, "execute.lives")], "Is a message that was lost sent again?"
     worker.close_environments(3)
     assert sent[3:] == [("weavegen.close", 3, "execute.gone")]
+
+
+def test_a_sweep_does_not_wait_for_another(db: Database, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow one takes longer than the second after which the next is sent."""
+    monkeypatch.setattr(module, "database", lambda: db)
+    monkeypatch.setattr(module, "single", lambda: db.with_autocommit(True))
+    enqueue(db)
+    sent: list[str] = []
+    worker = Worker(config, lambda name, *_: sent.append(name), {})
+    with db.begin() as conn:
+        assert sql.run(conn, "store/try_advisory_lock", key=SWEEP_LOCK).scalar_one()
+        timeout = conn.execute("show idle_in_transaction_session_timeout").scalar_one()
+        assert timeout == "5min", "Does the lock of a host that lost its power end?"
+        assert worker.sweep() == "another sweeps"
+    assert sent == []
+    assert worker.sweep() == "0 sent again, 0 advanced, 1 started, 0 closed"
 
 
 def test_a_worker_that_lost_its_step_opens_no_environment(

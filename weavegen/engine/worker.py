@@ -38,6 +38,8 @@ OF_HOST = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, err
 """Numbers of errors of a host that lacks disk, memory, processes or open files. They are no fault of a step."""
 LIMITS = ("54", "53200", "53400", "57014")
 """PostgreSQL's errors, by class or code, that another attempt meets again: limits, memory, room for sorting, time."""
+SWEEP_LOCK = 0x77656170
+"""Advisory lock key: one process at a time sweeps."""
 UNSTORED_SECONDS = 10.0  # what a model wrote was lost with the attempt, so the next one waits longer than others
 
 
@@ -183,6 +185,9 @@ class Worker:
     def sweep(self) -> str:
         """Send lost steps again, start queued traces, close the environments of ended ones. Runs every second."""
         with database().begin() as conn:
+            # A sweep that takes longer than a second would otherwise fill the workers' threads with others.
+            if not sql.run(conn, "store/try_advisory_lock", key=SWEEP_LOCK).scalar_one():
+                return "another sweeps"
             overdue = steps.overdue(conn, 2 * self.config.lease)
             steps.end_returned_delegates(conn)
             traces.cancel_abandoned(conn)
