@@ -332,3 +332,19 @@ def test_prometheus_can_scrape(corpus: Database, home: Path, redis_url: str, no_
 def test_a_scrape_without_the_database_is_answered(corpus: Database) -> None:
     broken = unpooled(corpus.url.replace(urls.parts(corpus.url)["dbname"], "no_such_database"))
     assert metrics.answer(broken)[0] == 503
+
+
+def test_a_scrape_leaves_out_only_the_figures_that_it_can_not_read(
+    db: Database, redis_url: str, no_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while a migration makes the views, or while a query is slow."""
+    with db.begin() as conn:
+        conn.execute("drop materialized view step_times cascade")
+    monkeypatch.setitem(metrics.QUERIES, "rows", Statement("select pg_sleep(60)"))
+    monkeypatch.setattr(metrics, "QUERY_TIMEOUT_SECONDS", 0.5)
+    status, text = metrics.answer(db)
+    assert status == 200
+    assert "weavegen_faults{kind=" in text
+    assert "weavegen_model_seconds_total" not in text
+    assert set(re.findall(r'weavegen_scrape_errors{group="(\w+)"} 1.0', text)) == {"rows", "steps"}
+    assert 'weavegen_scrape_errors{group="traces"} 0.0' in text

@@ -71,8 +71,11 @@ def read(conn: Connection) -> Iterator[Metric]:
     sql.run(conn, "store/only_read")
     reports.limit_time(conn, QUERY_TIMEOUT_SECONDS)
     yield InfoMetricFamily("weavegen_build", "The running version.", {"version": __version__})
-    metrics = list(database(conn))
+    unread: set[str] = set()
+    metrics = list(database(conn, unread))
     yield from metrics
+    about = "Whether a group of figures could not be read: 1 while its views are made, or if it takes too long."
+    yield family("scrape_errors", about, "group", ((group, group in unread) for group in GROUPS))
     queues = [sample.labels["queue"] for metric in metrics if metric.name == READY for sample in metric.samples]
     members, homes = pool_members.members(conn, settings), reports.traces_by_server(conn)
     health = servers.health(conn, members.keys)
@@ -105,10 +108,20 @@ def family(
     return metric
 
 
-def database(conn: Connection) -> Iterator[Metric]:
-    """The figures of sql/metrics/: for each query its metrics, with a sample for each row."""
-    for query in QUERIES.values():
-        rows = conn.execute(query).mappings()
+def database(conn: Connection, unread: set[str]) -> Iterator[Metric]:
+    """The figures of sql/metrics/: for each query its metrics, with a sample for each row.
+
+    Groups that can't be read are left out and added to `unread`. Raises psycopg.Error if the connection has ended.
+    """
+    for group, query in QUERIES.items():
+        try:
+            with conn.transaction():  # a savepoint
+                rows = conn.execute(query).mappings()
+        except psycopg.Error:
+            if conn.closed:
+                raise
+            unread.add(group)
+            continue
         declared = re.findall(r"^-- (gauge|counter) (\w+): (.*)$", query.text, re.MULTILINE)
         for kind, name, help in declared:
             columns = {name for _, name, _ in declared}
