@@ -242,6 +242,7 @@ create table blocks (
 );
 create index ix_blocks_candidate_id on blocks (candidate_id);
 create index ix_blocks_executed_by on blocks (executed_by);
+create index ix_blocks_toolset_id on blocks (toolset_id) where toolset_id is not null;
 create index ix_blocks_type_score on blocks (type, score) where score is not null;
 
 comment on table blocks is 'The blocks of the traces, as recorded.';

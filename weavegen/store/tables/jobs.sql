@@ -186,6 +186,7 @@ create table job_documents (
   constraint fk_job_documents_job_id foreign key (job_id) references jobs on delete cascade,
   constraint fk_job_documents_document_id foreign key (document_id) references documents on delete cascade
 );
+create index ix_job_documents_document_id on job_documents (document_id);
 
 comment on table job_documents is 'The documents that the agents of a job may read.';
 comment on column job_documents.job_id is 'Its job.';

@@ -44,6 +44,7 @@ create table traces (
 create index ix_traces_bootstrap_id on traces (bootstrap_id);
 create index ix_traces_called_by on traces (called_by) where called_by is not null;
 create index ix_traces_fork_of on traces (fork_of) where fork_of is not null;
+create index ix_traces_harbor_task_id on traces (harbor_task_id) where harbor_task_id is not null;
 create index ix_traces_queued on traces (job_id, id) where status = 'queued';
 create index ix_traces_retry_of on traces (retry_of) where retry_of is not null;
 create index ix_traces_running on traces (id, job_id) where status = 'running';
