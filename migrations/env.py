@@ -10,7 +10,6 @@ from weavegen.store.session import unpooled
 
 LOCK_TIMEOUT = "5s"
 """A migration that waits for a lock blocks all later queries, so it should rather fail and be tried again."""
-STATEMENT_TIMEOUT = "10min"
 TURN = 0x57454156
 """Key of the advisory lock that allows one migration at a time."""
 
@@ -45,7 +44,8 @@ def wait_for_turn(connection: Connection) -> None:
     """Wait until no other process migrates, and set the transaction's time limits."""
     connection.execute(text("SELECT pg_advisory_xact_lock(:turn)"), {"turn": TURN})
     connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"))
-    connection.execute(text(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'"))
+    # However large the database is: a change of a table or a view that is cut short must be done from the beginning.
+    connection.execute(text("SET LOCAL statement_timeout = 0"))
 
 
 def below(connection: Connection) -> database.Connection:

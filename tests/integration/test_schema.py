@@ -164,6 +164,17 @@ def test_views_that_a_migration_could_not_make_are_made_by_the_next(db: Database
         assert views.installed(conn) == views.expected()
 
 
+def test_a_migration_of_a_large_database_may_take_its_time(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In both transactions."""
+    limits: list[str] = []
+    for module, function in ((tables, "comment"), (views, "install")):
+        monkeypatch.setattr(
+            module, function, lambda conn: limits.append(conn.execute("show statement_timeout").scalar_one())
+        )
+    schema.upgrade(database)
+    assert limits == ["0", "0"]
+
+
 def test_a_migration_takes_the_rewards_of_ticks_whose_blocks_were_dropped(db: Database, database: str) -> None:
     settings = AlembicConfig()
     settings.set_main_option("script_location", str(schema.migrations()))
