@@ -150,7 +150,7 @@ def fork_confined(work: Callable[[int], None], *kept: int) -> tuple[int, int]:
 def run_program(calls: int) -> None:
     """In the program's process: define the function, then answer calls until the process is killed."""
     begin = receive(calls)
-    namespace = new_namespace("program")
+    namespace = sys.modules.setdefault("program", types.ModuleType("program")).__dict__  # dataclasses look there
 
     def define() -> None:
         exec(compile(begin["source"], "<program>", "exec", dont_inherit=True), namespace)
@@ -161,12 +161,6 @@ def run_program(calls: int) -> None:
     while True:
         arguments, named = unpack(receive(calls))
         send(calls, call_outcome(lambda: namespace[begin["name"]](*arguments, **named)))  # noqa: B023 - called at once
-
-
-def new_namespace(name: str) -> dict[str, Any]:
-    """The namespace of a new module. Dataclasses look for the module in sys.modules."""
-    sys.modules[name] = types.ModuleType(name)
-    return sys.modules[name].__dict__
 
 
 def call_outcome(work: Callable[[], object]) -> dict[str, Any]:
@@ -230,7 +224,7 @@ def run_evaluator(request: dict[str, Any], source: str, function: RemoteFunction
             code = str(request["tests" if stage == "test" else "evaluator"])
             if not code.strip():
                 continue
-            namespace = new_namespace(stage)
+            namespace = sys.modules.setdefault(stage, types.ModuleType(stage)).__dict__
             exec(compile(code, f"<{stage}>", "exec", dont_inherit=True), namespace)
             if not callable(namespace.get(name)):
                 raise NameError(f"it defines no function {name}")

@@ -9,10 +9,9 @@ from weavegen.kernel.steps import ToolSaved
 
 
 def save(conn: Connection, trace_id: int, made: ToolSaved) -> int:
-    """Store a tool, or a new version of a tool. Returns the version's number.
+    """Store a tool, or a new version of a tool, whose signature becomes the tool's. Returns the version's number.
 
     If the source is that of the newest version, there is no new one: a tick that is started over saves its tools again.
-    The tool gets the signature of its newest version. Traces that were given another one call the version that has it.
     """
     values = {"name": made.name, "description": made.description, "signature": made.signature}
     tool = sql.run(conn, "store/save_tool", **values).scalar_one()

@@ -137,9 +137,7 @@ def default_of(default: ast.expr) -> Any:
         json.dumps(value, allow_nan=False)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
-    if isinstance(value, list | dict):
-        return msgspec.field(default_factory=lambda: value)
-    return value
+    return msgspec.field(default_factory=lambda: value) if isinstance(value, list | dict) else value
 
 
 def call_source(source: str, name: str, arguments: dict[str, Any]) -> str:
