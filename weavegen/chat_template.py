@@ -12,7 +12,7 @@ import msgspec
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from weavegen.errors import UsageError, required
-from weavegen.kernel.template import NAMED, Message, Render, Template, derive
+from weavegen.kernel.template import PLAIN, Message, Render, Template, derive
 
 CONFIG = "tokenizer_config.json"
 FILE = "chat_template.jinja"
@@ -22,15 +22,14 @@ GIVE = "give a model's folder, its chat_template.jinja, a JSON file with texts, 
 
 
 def read(place: str) -> Template:
-    """The template of a name, a model's folder, a Jinja file or a JSON file of texts. Raises UsageError."""
-    if place in NAMED:
-        return NAMED[place]
+    """The template of `none`, a model's folder, a Jinja file or a JSON file of texts. Raises UsageError."""
+    if place == "none":
+        return PLAIN
     path = Path(place)
     try:
         if path.suffix == ".json" and path.name != CONFIG and path.is_file():
             return msgspec.json.decode(path.read_bytes(), type=Template)
-        render = renderer(path if path.is_dir() else path.parent, path if path.is_file() else None)
-        return derive(render)
+        return derive(renderer(path if path.is_dir() else path.parent, path if path.is_file() else None))
     except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
         raise UsageError(f"--template {place}: {error}: {GIVE}") from None
     except UsageError as error:

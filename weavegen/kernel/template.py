@@ -8,7 +8,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from os.path import commonprefix
 from typing import Self
 
 import msgspec
@@ -74,18 +73,11 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 BOS = (
-    "<s>",
-    "<|begin_of_text|>",
-    "<bos>",
-    "<|startoftext|>",
-    "<\uff5cbegin\u2581of\u2581sentence\uff5c>",
-    "<BOS_TOKEN>",
-)
+    "<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "<\uff5cbegin\u2581of\u2581sentence\uff5c>", "<BOS_TOKEN>",
+)  # fmt: skip
 """Tokens that begin a text. A tokenizer must not add another before them."""
 PLAIN = Template(bos=True)
 """For a model without a chat template: blocks stand as they are, messages as in ChatML."""
-NAMED = {"none": PLAIN}
-"""Templates that have a name."""
 
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
 """How special tokens are written: `<|im_end|>`, `</s>`, `[/INST]`."""
@@ -137,7 +129,7 @@ def derive(render: Render) -> Template:
     if reply_open.startswith(tail) and "<|channel|>" in reply_open:
         tail = reply_open  # gpt-oss chooses a channel; in another one, thought and answer would be one text
     between, _ = _around(talk.partition(_REPLY["content"])[2], _AGAIN)
-    # gpt-oss ends its last message with a mark of its own, and earlier ones as it ends those of the user.
+    # Phi's template adds a token after the last message, and gpt-oss's ends it with a mark of its own.
     assistant_close = _beginning(between, after_reply) or _beginning(between, close)
     user_open = between.removeprefix(assistant_close)
     try:
@@ -145,32 +137,20 @@ def derive(render: Render) -> Template:
         after_system, _ = _around(rest, _USER)
     except UsageError:
         begin, after_system = first_user, "\n\n"
-    folded = not (after_system.endswith(user_open) and user_open)
-    if not folded:
-        after_system = after_system.removesuffix(user_open)
     return Template(
-        block_open=first_user,
-        block_close=tail,
-        first_system=begin,
-        after_system=after_system,
-        system_in_user=folded,
-        first_user=first_user,
-        user_open=user_open,
-        user_close=close,
-        assistant_open=tail.removeprefix(close),
-        reply_open=reply_open.removeprefix(close),
+        block_open=first_user, block_close=tail,
+        first_system=begin, after_system=after_system.removesuffix(user_open),
+        system_in_user=not (user_open and after_system.endswith(user_open)),
+        first_user=first_user, user_open=user_open, user_close=close,
+        assistant_open=tail.removeprefix(close), reply_open=reply_open.removeprefix(close),
         assistant_close=assistant_close,
-    )
+    )  # fmt: skip
 
 
 def _beginning(text: str, end: str) -> str:
-    """`end`, if `text` begins with it; else what both begin with, up to the end of a special token or of a line.
-
-    `end` follows a message that is the last, where some templates add a token, and `text` one that is not.
-    """
-    shared = commonprefix([text, end])
-    places = [0, *(mark.end() for mark in re.finditer(rf"{_SPECIAL.pattern}|\n", shared))]
-    return shared if shared == end else shared[: places[-1]]
+    """The longest beginning of `end` that `text` begins with: all of it, or up to a special token's or a line's end."""
+    places = [0, *(mark.end() for mark in re.finditer(rf"{_SPECIAL.pattern}|\n", end)), len(end)]
+    return next(end[:place] for place in reversed(places) if text.startswith(end[:place]))
 
 
 def _around(text: str, message: Message) -> tuple[str, str]:
