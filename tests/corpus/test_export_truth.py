@@ -1,5 +1,6 @@
 """What the views say about texts agrees with their outcomes: failures, doubles, drafts, runs that were started over."""
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from weavegen.config import Config
 from weavegen.database import Connection, Database, Statement
 from weavegen.evaluator.rubrics import parse
 from weavegen.exports import labelled
-from weavegen.exports.completions import find
+from weavegen.exports.completions import find, for_reader
 from weavegen.exports.read_prompts import ModelPrompt, PromptReader
 from weavegen.exports.releases.facts import units
 from weavegen.exports.student import Student
@@ -413,13 +414,39 @@ def said(type: BlockType, text: str, first: int | None = None, finish_reason: st
 def test_a_student_continues_what_it_reads_before_it_writes_and_ends_what_was_ended(student: Student) -> None:
     messages = [
         said(BlockType.USER, "a"), said(BlockType.ASSISTANT, "b", 0, "length"), said(BlockType.USER, "c"),
-        said(BlockType.ASSISTANT, "d", 0, "stop"),
+        said(BlockType.ASSISTANT, "d</think>e", 0, "stop"),
     ]  # fmt: skip
     row = student.conversation(messages)
     decode = student._tokenizer.decode
-    assert decode(row["input_ids"], skip_special_tokens=False) == "<u>a</u><a><think>b</a><u>c</u><a><think>d</a>"
+    whole = "<u>a</u><a><think>b</a><u>c</u><a><think>d</think>e</a>"
+    assert decode(row["input_ids"], skip_special_tokens=False) == whole
     learned = [label for label in row["labels"] if label != IGNORED]
-    assert decode(learned, skip_special_tokens=False) == "bd</a>"
+    assert decode(learned, skip_special_tokens=False) == "bd</think>e</a>"
+
+
+@pytest.mark.parametrize("opening", ["<a>", "<a><think>\n"])
+@pytest.mark.parametrize("thought", ["plan\n</think>\n\n", "<think>\nplan\n</think>\n\n", ""])
+def test_thoughts_of_another_template_begin_and_end_once(student: Student, opening: str, thought: str) -> None:
+    """Whether the writer's template began the thought, or the student's does, or both, or none."""
+    student.template = msgspec.structs.replace(THINKS, assistant_open=opening)
+    messages = [said(BlockType.USER, "a"), said(BlockType.ASSISTANT, f"{thought}yes", 0, "stop")]
+    row = student.conversation(messages)
+    read = student._tokenizer.decode(row["input_ids"], skip_special_tokens=False)
+    begun = opening != "<a>"
+    whole = "<think>\nplan\n</think>\n\nyes" if thought else "<think>\n\n</think>\n\nyes" if begun else "yes"
+    assert read == f"<u>a</u><a>{whole}</a>"
+    learned = [label for label in row["labels"] if label != IGNORED]
+    completion = f"{whole.removeprefix('<think>' + chr(10)) if begun else whole}</a>"
+    assert student._tokenizer.decode(learned, skip_special_tokens=False) == completion
+    prompt = dataclasses.replace(PROMPT, text=f"<u>a</u>{opening}", end="</a>", messages=1)
+    record = {"body": f"{thought}yes", "finish_reason": "stop", "was_rewritten": False}
+    assert labelled.sft(for_reader(record, prompt, student.template), prompt)["completion"] == completion
+
+
+def test_what_was_cut_off_without_tags_may_be_a_thought(student: Student) -> None:
+    record = {"body": "plan", "text": "plan", "finish_reason": "length", "was_rewritten": False}
+    prompt = dataclasses.replace(PROMPT, text="<a><think>", messages=1)
+    assert for_reader(record, prompt, THINKS) == record
 
 
 def test_a_reply_is_read_again_as_the_tokens_that_were_sampled(conn: Connection) -> None:

@@ -7,6 +7,7 @@ from weavegen import sql
 from weavegen.database import Connection
 from weavegen.exports.format import Key, Row, RowFormat, Source, declared
 from weavegen.exports.read_prompts import ModelPrompt, PromptReader
+from weavegen.kernel.template import Template, reply_after
 from weavegen.store.releases import batches
 
 BATCH = 128
@@ -14,6 +15,8 @@ BATCH = 128
 GONE = "the block is gone: its tick was restarted meanwhile"
 UNKNOWN = "the prompt was not recorded"
 OWN_TEMPLATE = "a chat API applied its own template, and the prompt is in ChatML instead: give --student"
+WRITTEN = {"body": "finish_reason", "text": "finish_reason", "chosen": "chosen_reason", "rejected": "rejected_reason"}
+"""Fields of records with what the model wrote, and those that say how its sampling ended."""
 
 Record = Mapping[Any, Any]
 """What a row is made of. `step_id` is the step whose prompt belongs to it."""
@@ -41,8 +44,9 @@ def of_prompts(name: str, make: Make, **more: Any) -> RowFormat:
                 else:
                     if prompt.messages is not None and not prompt.exact:
                         source.notes[OWN_TEMPLATE] += 1
-                    copied = values(record, format["schema"].names)
-                    yield copied | make(record, prompt) | {"exact_prompt": prompt.exact}
+                    if source.template is not None:
+                        record = for_reader(record, prompt, source.template)
+                    yield values(record, format["schema"].names) | make(record, prompt) | {"exact_prompt": prompt.exact}
 
     return RowFormat(rows=rows, **format, **more)
 
@@ -66,11 +70,18 @@ def values(record: Record, columns: Iterable[str]) -> Row:
     return {name: record[name] for name in columns if name in record}
 
 
+def for_reader(record: Record, prompt: ModelPrompt, template: Template) -> Record:
+    """A record with its texts as a model with this template, which did not write them, would write them."""
+    written = dict(record)
+    for name in WRITTEN.keys() & record.keys() if prompt.messages is not None else ():
+        written[name] = reply_after(prompt.text, record[name], record.get(WRITTEN[name], "stop") == "stop")
+    return written
+
+
 def split_body(prompt: ModelPrompt, body: str) -> tuple[str, str]:
     """A prompt and the rest of a body. The model read the body's fixed beginning as part of the prompt."""
-    if body.startswith(prompt.prefix):
-        return prompt.text + prompt.prefix, body[len(prompt.prefix) :]
-    return prompt.text, body
+    prefix = prompt.prefix if body.startswith(prompt.prefix) else ""
+    return prompt.text + prefix, body.removeprefix(prefix)
 
 
 def completion(prompt: ModelPrompt, text: str, finish_reason: str) -> str:

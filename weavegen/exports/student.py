@@ -15,7 +15,7 @@ from weavegen import chat_template, sql
 from weavegen.errors import UsageError
 from weavegen.exports.format import Format, Key, Row, RowFormat, RowMaker, Source, column
 from weavegen.kernel import context
-from weavegen.kernel.template import PLAIN, derive
+from weavegen.kernel.template import PLAIN, derive, reply_after
 from weavegen.trace.blocks import BlockType
 from weavegen.training.plan import IGNORED
 
@@ -47,25 +47,26 @@ class Student:
 
         Each text is encoded alone, because what a model samples begins with a new token.
         """
-        ids: list[int] = []
-        labels: list[int] = []
+        row: Row = {"input_ids": [], "labels": []}
         for number, (text, learned) in enumerate(pieces):
             new = self._tokenizer.encode(text, add_special_tokens=number == 0 and self.template.bos).ids
-            ids += new
-            labels += new if learned else [IGNORED] * len(new)
-        return {"input_ids": ids, "labels": labels}
+            row["input_ids"] += new
+            row["labels"] += new if learned else [IGNORED] * len(new)
+        return row
 
     def conversation(self, messages: Sequence[Any]) -> Row:
         """Tokens of a conversation, of its rows of messages; the student learns what the model wrote in it."""
-        again = self.template.read_again
         pieces: list[tuple[str, bool]] = []
         before: BlockType | None = None
         for message in messages:
             type, written = BlockType(message.type), message.first == messages[-1].first
-            spoken = context.spoken(type, message.text, again if written else self.template, before)
-            opening = again.reply_open if written else ""  # after it a model writes, and reads again what it sampled
-            cut_off = written and message.finish_reason != "stop"
-            closing = self.template.assistant_close if cut_off else ""  # the model did not write it
+            ended = not written or message.finish_reason == "stop"
+            read, text = self.template.read_again if written else self.template, message.text
+            if type is BlockType.ASSISTANT:
+                text = reply_after(read.reply_open, text, ended)
+            spoken = context.spoken(type, text, read, before)
+            opening = read.reply_open if written else ""  # after it a model writes, and reads again what it sampled
+            closing = "" if ended else read.assistant_close  # the model did not write it
             own = spoken.removeprefix(opening).removesuffix(closing)
             pieces += [(opening, False), (own, written), (closing, False)]
             before = type

@@ -110,6 +110,21 @@ def split_thoughts(text: str) -> tuple[str, list[str]]:
     return said, [part["thought"] for part in tags if not part["end"]]
 
 
+def reply_after(opening: str, text: str, ended: bool = True) -> str:
+    """A reply with the thought that `opening` begins, if it does: the template of its writer may have differed there.
+
+    A text without tags that was cut off, not `ended`, may be a thought: it stays as it is.
+    """
+    first = next((part for part in _PARTS.finditer(text) if part.lastgroup), None)
+    if first is not None and first["end"]:
+        text = f"<think>\n{text}"
+    if not opening.rstrip().endswith("<think>"):
+        return text
+    if text.lstrip().startswith("<think>"):
+        return text.lstrip().removeprefix("<think>").removeprefix("\n")
+    return f"\n</think>\n\n{text}" if ended or first is not None else text
+
+
 def json_between_tags(value: object) -> str:
     """JSON to stand between tags. A tag in a text of it is written in another way, which means the same in JSON."""
     return json.dumps(value, ensure_ascii=False).replace("</tool_", r"<\/tool_")
