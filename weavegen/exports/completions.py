@@ -7,6 +7,7 @@ from weavegen import sql
 from weavegen.database import Connection
 from weavegen.exports.format import Key, Row, RowFormat, Source, declared
 from weavegen.exports.read_prompts import ModelPrompt, PromptReader
+from weavegen.kernel import context
 from weavegen.kernel.template import Template, reply_after
 from weavegen.store.releases import batches
 
@@ -73,8 +74,11 @@ def values(record: Record, columns: Iterable[str]) -> Row:
 def for_reader(record: Record, prompt: ModelPrompt, template: Template) -> Record:
     """A record with its texts as a model with this template, which did not write them, would write them."""
     written = dict(record)
-    for name in WRITTEN.keys() & record.keys() if prompt.messages is not None else ():
-        written[name] = reply_after(prompt.text, record[name], record.get(WRITTEN[name], "stop") == "stop")
+    for name in WRITTEN.keys() & record.keys():
+        text = record[name]
+        if prompt.messages is not None:
+            text = reply_after(prompt.text, text, record.get(WRITTEN[name], "stop") == "stop")
+        written[name] = context.unmarked(text, template)
     return written
 
 
