@@ -36,19 +36,20 @@ def read(place: str) -> Template:
         raise UsageError(f"--template {place}: {error}") from None
 
 
-def renderer(folder: Path, file: Path | None = None) -> Render:
+def renderer(folder: Path, file: Path | None = None, day: datetime.date | None = None) -> Render:
     """A function that applies the template of a model's folder. Raises UsageError.
 
     `file`: the template, if it is not that of the folder. The folder's tokenizer_config.json names the special tokens.
+    `day`: the date for templates that write one; None: today's.
     """
-    config = _config(folder / CONFIG)
+    config = config_of(folder)
     file = folder / FILE if file is None or file.name == CONFIG else file
     found = file.read_text() if file.is_file() else _default(config.get("chat_template"))
     source = required(found, f"{folder} has no chat template: {GIVE}")
     tokens = {name: _text(config.get(name)) for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
     jinja = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
     jinja.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
-    jinja.globals["strftime_now"] = lambda format: datetime.datetime.now().strftime(format)
+    jinja.globals["strftime_now"] = lambda format: (day or datetime.datetime.now()).strftime(format)
     jinja.globals["raise_exception"] = _refuse
     try:
         # Jinja does not know these tags: they become an `if` that is always true.
@@ -66,7 +67,9 @@ def renderer(folder: Path, file: Path | None = None) -> Render:
     return render
 
 
-def _config(path: Path) -> dict[str, Any]:
+def config_of(folder: Path) -> dict[str, Any]:
+    """What a model's folder says about its tokenizer; {} if it says nothing. Raises UsageError."""
+    path = folder / CONFIG
     try:
         value = json.loads(path.read_text()) if path.is_file() else {}
     except ValueError as error:

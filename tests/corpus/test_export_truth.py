@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.support.sample_corpus import filled
 from weavegen import exports, sql
 from weavegen.config import Config
 from weavegen.database import Connection, Database, Statement
+from weavegen.errors import UsageError
 from weavegen.evaluator.rubrics import parse
 from weavegen.exports import labelled
 from weavegen.exports.completions import find, for_reader
@@ -23,7 +25,7 @@ from weavegen.exports.read_prompts import ModelPrompt, PromptReader
 from weavegen.exports.releases.facts import units
 from weavegen.exports.student import Student, for_student
 from weavegen.kernel.steps import Hit, Prompt
-from weavegen.kernel.template import Template
+from weavegen.kernel.template import PLAIN, Template
 from weavegen.store import campaigns
 from weavegen.trace.blocks import BlockType
 from weavegen.training.plan import IGNORED
@@ -476,6 +478,26 @@ def test_what_another_model_wrote_has_no_special_tokens_of_the_student(
     for text in texts:
         assert not special & set(student._tokenizer.encode(text, add_special_tokens=False).ids)
     assert not special & set(row.get("labels", ()))
+
+
+def save(folder: Path, config: dict[str, Any]) -> Student:
+    """A student in a folder, as transformers saves it."""
+    make_tokenizer().save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return Student(folder)
+
+
+def test_a_base_model_reads_without_a_template(tmp_path: Path) -> None:
+    assert save(tmp_path, {"bos_token": "<s>"}).template is PLAIN
+    with pytest.raises(UsageError, match="has no chat template"):
+        save(tmp_path, {"chat_template": [{"name": "rag", "template": "x"}]})
+
+
+def test_the_date_in_a_students_prompts_is_not_that_of_the_export(tmp_path: Path) -> None:
+    source = "{{ strftime_now('%d %b %Y %f') }}{% for m in messages %}<{{ m.role }}>{{ m.content }}<end>{% endfor %}"
+    template = save(tmp_path, {"chat_template": source}).template
+    assert template.first_user == "26 Jul 2024 000000<user>"
+    assert Student(tmp_path).template == template
 
 
 def test_a_reply_is_read_again_as_the_tokens_that_were_sampled(conn: Connection) -> None:

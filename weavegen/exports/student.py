@@ -4,6 +4,7 @@ The tokenizer and the template are those of the model's folder, as `transformers
 """
 
 import dataclasses
+import datetime
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from weavegen.training.plan import IGNORED
 
 TOKENIZED = frozenset({"sft", "messages"})
 """Formats that get token columns. The others get prompts in the student's template."""
+DAY = datetime.date(2024, 7, 26)
+"""The date for templates that write one: equal rows give equal bytes. It is the one that Llama 3's writes by itself."""
 COLUMNS = [
     column("input_ids", ["int64"], "Tokens of the whole, by the student's tokenizer."),
     column("labels", ["int64"], "The same, but -100 for each token that the student only reads."),
@@ -36,8 +39,9 @@ class Student:
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
             self._tokenizer.no_truncation()  # which the file may ask for
             self._tokenizer.no_padding()
-            has_template = any((folder / name).is_file() for name in (chat_template.FILE, chat_template.CONFIG))
-            self.template = derive(chat_template.renderer(folder)) if has_template else PLAIN
+            in_config = chat_template.config_of(folder).get("chat_template")
+            has_template = in_config or (folder / chat_template.FILE).is_file()
+            self.template = derive(chat_template.renderer(folder, day=DAY)) if has_template else PLAIN
         except Exception as error:  # noqa: BLE001 - tokenizers raises no other class
             reason = " ".join(str(error).split())[:200]
             raise UsageError(f"{folder}: {reason}: give a model's folder with tokenizer.json") from None
