@@ -758,6 +758,22 @@ def test_a_database_that_goes_away_in_the_middle(conn: Connection, corpus: Insta
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["sft", "tree", "json", "atif"])
+@pytest.mark.parametrize("splits", [{"train": 1.0}, {"train": 0.5, "test": 0.5}])
+def test_a_trace_that_is_deleted_meanwhile_is_left_out(
+    conn: Connection, tmp_path: Path, name: str, splits: dict[str, float]
+) -> None:
+    order = write.Export(format=exports.find(name), out=tmp_path / "out", splits=splits)
+    width = len(order.format.key)
+    with contextlib.closing(write.selected(conn, order)) as found:
+        there = list(found)
+    gone = [(2**40, *range(width - 1)), (2**40, *range(1, width))] if width > 1 else [(2**40,)]
+    with contextlib.closing(write.Selection([*there, *gone], width)) as keys:
+        written = write.export(conn, order, keys=keys)
+    assert written.left_out["the trace is gone"] == len(gone)
+    assert sum(written.traces.values()) == len({trace for trace, *_ in there})
+
+
 def test_the_rest_of_a_killed_export_is_not_taken_for_a_complete_one(conn: Connection, tmp_path: Path) -> None:
     part = tmp_path / "out.part"
     (part / "data").mkdir(parents=True)

@@ -17,6 +17,7 @@ Key = tuple[int, ...]
 """Identifies a row of a format's view. The trace's id comes first."""
 Row = dict[str, Any]
 """A value for each column of the schema."""
+TRACE_GONE = "the trace is gone"
 Label = tuple[str, bool]
 """Where a label comes from, which may be empty, and the label."""
 

@@ -9,7 +9,7 @@ import msgspec
 from weavegen import sql
 from weavegen.database import Connection
 from weavegen.exports.completions import values
-from weavegen.exports.format import Key, Row, RowFormat, Source, declared, file_per_trace
+from weavegen.exports.format import TRACE_GONE, Key, Row, RowFormat, Source, declared, file_per_trace
 from weavegen.trace.blocks import block_from_columns
 
 PAGE = 256
@@ -45,7 +45,7 @@ def about_trace(source: Source, view: str, trace: int) -> dict[str, Any] | None:
     """The row of a view with a row per trace; None if the trace is gone."""
     rows = source.conn.execute(sql.load("exports/about-trace", view=view), {"trace": trace}).mappings()
     if not rows:
-        source.left_out["the trace is gone"] += 1
+        source.left_out[TRACE_GONE] += 1
     return next(iter(rows), None)
 
 

@@ -15,7 +15,7 @@ from weavegen.database import Connection
 from weavegen.errors import UsageError
 from weavegen.exports.card import CARD, Written, card, read_origin
 from weavegen.exports.folder import file_sha256, new_folder
-from weavegen.exports.format import Format, Key, Options, Source
+from weavegen.exports.format import TRACE_GONE, Format, Key, Options, Source
 from weavegen.exports.shards import split_writer
 from weavegen.exports.tally import checks, remarks_of, tallied
 from weavegen.store import reports
@@ -126,9 +126,10 @@ def preview(conn: Connection, order: Export) -> dict[str, dict[str, int]]:
     traces = dict.fromkeys(order.splits, 0)
     with reading(conn) as own, contextlib.closing(selected(own, order)) as selection:
         for trace, keys in selection.traces():
-            split = split_of(own, trace, order.splits)
-            rows[split] += sum(1 for _ in keys)
-            traces[split] += 1
+            with contextlib.suppress(LookupError):  # it is gone
+                split = split_of(own, trace, order.splits)
+                rows[split] += sum(1 for _ in keys)
+                traces[split] += 1
     return {"rows": rows, "traces": traces}
 
 
@@ -193,11 +194,10 @@ def read_splits(text: str) -> dict[str, float]:
 def split_of(conn: Connection, trace_id: int, splits: dict[str, float]) -> str:
     """The split of a trace, by a hash of its job and number: the same in every export.
 
-    Retries and forks go to the split of the trace that they come from, because their texts may be the same.
+    Retries and forks go to the split of the trace that they come from, because their texts may be the same. Raises
+    LookupError where the trace is gone.
     """
     names = list(splits)
-    if len(names) == 1:
-        return names[0]
     _, job, number = sql.run(conn, "exports/root-trace", trace=trace_id).one()
     point = int.from_bytes(hashlib.sha256(f"{job}/{number}".encode()).digest()[:6], "big") / 2**48
     for name in names[:-1]:
@@ -223,8 +223,13 @@ def write_splits(conn: Connection, order: Export, selection: Selection, folder: 
 
     try:
         for trace, keys in selection.traces():
-            split = source.split = split_of(conn, trace, order.splits)
-            before, keys = writers[split].rows, counted(keys)
+            keys = counted(keys)
+            try:
+                split = source.split = split_of(conn, trace, order.splits)
+            except LookupError:
+                source.left_out[TRACE_GONE] += sum(1 for _ in keys)
+                continue
+            before = writers[split].rows
             writers[split].add(source, trace, keys)
             for _ in keys:  # formats of whole traces do not consume the keys
                 pass
