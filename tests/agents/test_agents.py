@@ -100,6 +100,21 @@ def test_messages_that_a_task_gives_are_steps_of_the_agent(installation: Install
     assert {"is_copied_context" in step for step in own if step["source"] == "agent"} == {False}
 
 
+def test_messages_of_the_user_in_a_row_are_one_in_exports(installation: Installation, tmp_path: Path) -> None:
+    """Strict chat templates refuse more. A researcher without iterations left reads an answer and then a request."""
+    given = ("--task", "What are tokens kept for?", "--documents", ROOT / "docs", "--set", "steps=1", "--seed", "1")
+    [row] = installation.json("run", "--agent", "research", *given)
+    query = "select body from blocks where trace_id = :t and type in ('user', 'tool') order by index"
+    task, answer, request = [body for [body] in installation.sql(query, t=row["id"])]
+    for format in ("messages", "trajectories"):
+        out = tmp_path / format
+        installation.json("export", "--format", format, "--out", out, "--where", f"trace_id = {row['id']}")
+        [file] = out.rglob("*.parquet")
+        [found] = pq.read_table(file).to_pylist()
+        assert [one["role"] for one in found["messages"]] == ["system", *["user", "assistant"] * 2]
+        assert [one["content"] for one in found["messages"][1::2]] == [task, f"{answer}\n\n{request}"]
+
+
 def test_only_conversations_about_the_same_task_are_in_a_group(installation: Installation, tmp_path: Path) -> None:
     """Tasks that begin with the same words have one name, and so has a file whatever its parameters are."""
     shared = "You are a helpful assistant. Write a list of the things that I name: "

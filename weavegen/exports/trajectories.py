@@ -17,7 +17,7 @@ from weavegen.exports.completions import values
 from weavegen.exports.format import Key, Row, RowFormat, Source, declared
 from weavegen.exports.read_prompts import integers, reals
 from weavegen.exports.text import about_trace
-from weavegen.kernel.context import role
+from weavegen.pool.chat_messages import messages_of
 from weavegen.trace.blocks import MESSAGE, BlockType
 
 READ_MASK, READ_LOGPROB = -100, 1.0
@@ -101,8 +101,7 @@ def conversation_rows(source: Source, trace: int) -> Iterator[tuple[Row, list[An
             "first_block": conversation[0].at,
             "tools": next((message.tools for message in conversation if message.tools is not None), None),
             "replies": sum(message.first == conversation[-1].first for message in conversation),
-            # The model read answers of tools as messages of the user.
-            "messages": [{"role": role(BlockType(one.type)), "content": one.text} for one in conversation],
+            "messages": messages_of([(BlockType(one.type), one.text) for one in conversation], native=False),
         }
         yield values(row, MESSAGES.schema.names) | about, conversation
 
