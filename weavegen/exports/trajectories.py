@@ -99,7 +99,7 @@ def conversation_rows(source: Source, trace: int) -> Iterator[tuple[Row, list[An
             "score": None if row["success"] is None else float(row["success"]),
             "conversation": number,
             "first_block": conversation[0].at,
-            "tools": next((message.tools for message in conversation if message.tools is not None), None),
+            "offered_tools": next((message.tools for message in conversation if message.tools is not None), None),
             "replies": sum(message.first == conversation[-1].first for message in conversation),
             "messages": messages_of([(BlockType(one.type), one.text) for one in conversation], native=False),
         }
