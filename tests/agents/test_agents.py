@@ -202,8 +202,8 @@ def test_a_conversation_is_forked_and_continues(installation: Installation, game
     [[trace]] = installation.sql("select min(id) from traces where job_id = :job", job=games)
     done = installation.json("fork", str(trace), "--at", "5", "-n", "2")
     installation.wait(int(done["job"]))
-    forks = installation.sql("select status, fork_at from traces where fork_of = :trace", trace=trace)
-    assert forks == [("ended", 5), ("ended", 5)]
+    query = "select trace_status, fork_at, retry_of from conversations where fork_of = :trace"
+    assert installation.sql(query, trace=trace) == [("ended", 5, None)] * 2
 
 
 def test_the_audit_finds_nothing_in_their_traces(installation: Installation, games: int) -> None:

@@ -8,7 +8,7 @@ select
   coalesce(t.returned ->> 'error', t.failure) as error,
   case when jsonb_typeof(t.returned -> 'total_tokens') = 'number' then (t.returned -> 'total_tokens')::bigint end
     as total_tokens,
-  t.bytes, t.sampled_tokens, s.trace_id as called_by_trace, t.created_at, t.finished_at
+  t.bytes, t.sampled_tokens, s.trace_id as called_by_trace, t.retry_of, t.fork_of, t.fork_at, t.created_at, t.finished_at
 from traces t
 join jobs j on j.id = t.job_id
 join bootstraps f on f.id = t.bootstrap_id
@@ -48,5 +48,8 @@ comment on column conversations.bytes is 'Bytes of the rendered trace.';
 comment on column conversations.sampled_tokens is
   'Tokens sampled from the model, those of rejected candidates included.';
 comment on column conversations.called_by_trace is 'The trace that delegated to it; null: people enqueued it.';
+comment on column conversations.retry_of is 'The trace that it is a retry of; null: none.';
+comment on column conversations.fork_of is 'The trace whose first blocks it shares; null: it is no fork.';
+comment on column conversations.fork_at is 'Of a fork: index of the first block of its own.';
 comment on column conversations.created_at is 'When it was enqueued.';
 comment on column conversations.finished_at is 'When it ended, failed or was cancelled.';
