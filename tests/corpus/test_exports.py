@@ -35,6 +35,7 @@ from weavegen.exports.folder import MARK, new_folder
 from weavegen.exports.format import Options, RowFormat, Source
 from weavegen.exports.read_prompts import END
 from weavegen.exports.shards import Shards
+from weavegen.exports.tally import remarks_of, tallied
 from weavegen.kernel import prompts
 from weavegen.kernel.context import STOP
 from weavegen.kernel.selection import mean_score, penalised
@@ -274,6 +275,16 @@ def test_the_card_warns_of_one_sided_labels(corpus: Installation, tmp_path: Path
     [(ran,)] = corpus.sql("select count(*) from verifier_labels where source = 'ran' and label")
     assert warnings_of(*asked) == [f"Warning: {ran} labels (ran) are true and 0 false: {always} 100% of them"]
     assert warnings_of(*asked, "--limit", "19") == []  # too few to say
+
+
+def test_the_card_counts_prompts_that_begin_with_a_bos_token() -> None:
+    """Trainers whose tokenizer adds the token would read two."""
+    sft, source = exports.find("sft"), Source(None)
+    made = [{"prompt": f"{bos}Write.", "completion": f"Text {bos}."} for bos in ("<s>", "<|begin_of_text|>", "")]
+    with tallied(replace(sft, rows=lambda source, trace, keys: iter(made))) as counted:
+        assert list(counted.rows(source, 1, iter(()))) == made
+    [remark] = remarks_of(source)
+    assert remark.startswith("In 2 rows: the prompt begins with the BOS token")
 
 
 def test_the_card_says_who_checked_the_evaluator(corpus: Installation, tmp_path: Path) -> None:

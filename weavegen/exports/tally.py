@@ -9,9 +9,11 @@ from dataclasses import replace
 
 from weavegen.database import Connection
 from weavegen.exports.format import Format, Key, Row, RowFormat, Source
+from weavegen.kernel.template import BOS
 from weavegen.store import releases
 
 COUNT = "insert into seen values (?, 1) on conflict do update set times = times + 1 returning times"
+BEGUN = "the prompt begins with the BOS token: a tokenizer that adds it gives two (tokenizer.add_bos_token = False)"
 REPEATED = "the text stands in an earlier row too (--per-text 1 leaves such rows out)"
 LEAST_LABELS, RARE = 20, 0.1
 """At least this many labels are one-sided if the rarer has a smaller share: as in viewer/sql/report/training.sql."""
@@ -19,7 +21,7 @@ LEAST_LABELS, RARE = 20, 0.1
 
 @contextlib.contextmanager
 def tallied(format: Format) -> Iterator[Format]:
-    """The format without the rows beyond --per-text. It counts repeated texts and labels in the source."""
+    """The format without the rows beyond --per-text. It counts repeated texts, labels and BOS tokens in the source."""
     if not isinstance(format, RowFormat) or not (format.texts or format.label):
         yield format
         return
@@ -40,6 +42,8 @@ def tallied(format: Format) -> Iterator[Format]:
                     continue
                 if times > 1:
                     source.notes[REPEATED] += 1
+                if row.get("prompt", "").startswith(BOS):
+                    source.notes[BEGUN] += 1
                 labels = row[format.label] if format.label else []
                 for label in labels if isinstance(labels, list) else [labels]:
                     source.labels[row.get("source", ""), label] += 1
