@@ -592,6 +592,9 @@ def test_a_trace_that_repeats_another_is_in_the_same_split(conn: Connection) -> 
     away = next(trace for trace in ids[1:] if first[trace] != first[ids[0]])
     conn.execute(Statement("update traces set retry_of = :root where id = :id"), {"root": ids[0], "id": away})
     assert write.split_of(conn, away, shares) == first[ids[0]]
+    called = "retry_of = null, called_by = (select min(id) from steps where trace_id = :root)"  # by a delegation
+    conn.execute(Statement(f"update traces set {called} where id = :id"), {"root": ids[0], "id": away})
+    assert write.split_of(conn, away, shares) == first[ids[0]]
 
 
 @pytest.mark.parametrize("text", ["", "train", "train=0", "train=-1", "train=x", "a=1,a=1", "a b=1", "train=nan"])

@@ -95,7 +95,7 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
     """The new nodes of a trace."""
     [about] = sql.run(source.conn, "exports/tree-trace", trace=trace).mappings()
     tree: Tree = source.kept.setdefault(source.split, Tree(source.totals))
-    tree.family = sql.run(source.conn, "exports/root-trace", trace=trace).one().id
+    tree.family = sql.run(source.conn, "exports/root-trace", trace=trace, callers=False).one().id
     of_trace = {name: about[name] for name in ("trace_id", "fork_of", "job", "bootstrap")}
     columns = dict.fromkeys(DECLARED["schema"].names) | of_trace
     seen: set[int] = set()

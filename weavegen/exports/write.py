@@ -194,11 +194,11 @@ def read_splits(text: str) -> dict[str, float]:
 def split_of(conn: Connection, trace_id: int, splits: dict[str, float]) -> str:
     """The split of a trace, by a hash of its job and number: the same in every export.
 
-    Retries and forks go to the split of the trace that they come from, because their texts may be the same. Raises
-    LookupError where the trace is gone.
+    Retries and forks go to the split of the trace that they come from, because their texts may be the same, and
+    delegates to that of their caller, which reads what they found. Raises LookupError where the trace is gone.
     """
     names = list(splits)
-    _, job, number = sql.run(conn, "exports/root-trace", trace=trace_id).one()
+    _, job, number = sql.run(conn, "exports/root-trace", trace=trace_id, callers=True).one()
     point = int.from_bytes(hashlib.sha256(f"{job}/{number}".encode()).digest()[:6], "big") / 2**48
     for name in names[:-1]:
         point -= splits[name]
