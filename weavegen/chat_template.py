@@ -80,8 +80,7 @@ def config_of(folder: Path) -> dict[str, Any]:
 def _default(template: Any) -> str | None:
     """The default of a tokenizer's templates: one text, or a list of named ones."""
     if isinstance(template, list):
-        named = {one.get("name"): one.get("template") for one in template if isinstance(one, dict)}
-        template = named.get("default")
+        template = {one.get("name"): one.get("template") for one in template if isinstance(one, dict)}.get("default")
     return template if isinstance(template, str) else None
 
 
