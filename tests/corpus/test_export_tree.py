@@ -10,7 +10,11 @@ import pytest
 
 from tests.support import TICTACTOE
 from tests.support.installation import Installation, installed
-from weavegen.exports import tree
+from tests.support.sample_corpus import filled
+from weavegen import exports
+from weavegen.config import Config
+from weavegen.exports import tree, write
+from weavegen.exports.write import NothingToExport
 
 Json = dict[str, Any]
 SEQUENCE = ("tokens", "masks", "logprobs")
@@ -71,6 +75,12 @@ def test_nodes_are_a_tree_without_repetition(corpus: Installation, tmp_path: Pat
         shared[node["parent_id"]].add(node["trace_id"])
     for fork, origin in corpus.sql("select id, fork_of from traces where fork_of is not null"):
         assert any({fork, origin} <= traces for traces in shared.values()), "a fork leaves the path of its origin"
+
+
+def test_a_tree_without_recorded_tokens_is_nothing_to_export(config: Config, template: str, tmp_path: Path) -> None:
+    with filled(config, template) as db, db.connect() as conn, pytest.raises(NothingToExport):
+        write.export(conn, write.Export(format=exports.find("tree"), out=tmp_path / "out"))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_flat_rows_are_those_of_atropos(corpus: Installation, tmp_path: Path) -> None:

@@ -153,7 +153,8 @@ def add_group(source: Source, tree: Tree, reader: PromptReader, candidates: list
 def tells(totals: Mapping[str, int]) -> str:
     """How much smaller the tree is than its flat rows."""
     flat, own = totals["flat_tokens"], totals["tokens"]
-    return f"{own} tokens; as {totals['flat_rows']} flat rows they would be {flat}, {flat / own:.1f} times as many"
+    more = flat / max(own, 1)
+    return f"{own} tokens; as {totals['flat_rows']} flat rows they would be {flat}, {more:.1f} times as many"
 
 
 def flat_rows(folder: Path, split: str = "train") -> Iterator[Row]:
