@@ -295,8 +295,10 @@ def test_the_card_warns_of_one_sided_labels(corpus: Installation, tmp_path: Path
 def test_the_card_counts_prompts_that_begin_with_a_bos_token() -> None:
     """Trainers whose tokenizer adds the token would read two."""
     sft, source = exports.find("sft"), Source(None)
+    assert isinstance(sft, RowFormat)
     made = [{"prompt": f"{bos}Write.", "completion": f"Text {bos}."} for bos in ("<s>", "<|begin_of_text|>", "")]
     with tallied(replace(sft, rows=lambda source, trace, keys: iter(made))) as counted:
+        assert isinstance(counted, RowFormat)
         assert list(counted.rows(source, 1, iter(()))) == made
     [remark] = remarks_of(source)
     assert remark.startswith("In 2 rows: the prompt begins with the BOS token")
