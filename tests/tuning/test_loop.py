@@ -33,7 +33,8 @@ def test_the_loop_runs_writes_its_table_and_goes_on(
         monkeypatch.setenv(name, value)
     readme = tmp_path / "README.md"
     readme.write_text(f"Before.\n{loop.BEGIN}an older table\n{loop.END}After.\n")
-    small: dict[str, object] = {"GAMES": 8, "MEASURED": 2, "ROUNDS": 1, "PYTHON": str(PYTHON), "README": readme}
+    small: dict[str, object] = {"GAMES": 8, "MEASURED": 2, "CONTROL_MEASURED": 2, "ROUNDS": 1}
+    small |= {"PYTHON": str(PYTHON), "README": readme}
     small["SURE"] = 0.9  # with so few games there is only one win
     small |= {"FOLDER": folder, "PICTURE": tmp_path / "loop.svg"}
     for constant, changed in small.items():
