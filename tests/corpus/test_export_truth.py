@@ -516,11 +516,11 @@ def test_a_reply_is_read_again_as_the_tokens_that_were_sampled(conn: Connection)
         "update steps set request = jsonb_set(request, '{prompt}', cast(:prompt as jsonb)) where id = :id",
         prompt=msgspec.to_builtins(prompt), id=own.step_id,
     )  # fmt: skip
-    for ids, opening in ((None, "<a>"), ([1, 2], "<a><think>")):
+    for ids, said in ((None, "<a>said"), ([1, 2], "<a><think>\n</think>\n\nsaid")):
         query = "update candidates set token_ids = cast(:ids as integer[]) where id = :id"
         change(conn, query, id=own.candidate_id, ids=ids)
         reader = PromptReader(conn, own.trace_id, THINKS)
         reader.load([own.step_id])
         read = reader.prompt(own.step_id)
         assert read is not None
-        assert read.text.endswith(f"{opening}said</a><a><think>"), json.dumps(read.text)
+        assert read.text.endswith(f"{said}</a><a><think>"), json.dumps(read.text)

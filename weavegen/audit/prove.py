@@ -2,23 +2,18 @@
 
 from weavegen import sql
 from weavegen.audit import host, texts
-from weavegen.audit.check import Outcome, Report, Scan, Scope, sql_check
+from weavegen.audit.check import FOLDER, Outcome, Report, Scan, Scope, sql_check
 from weavegen.config import Config
 from weavegen.database import Connection
 from weavegen.errors import UsageError
 
-SQL_CHECKS = (
-    "block-indexes", "trace-counters", "sampled-counters", "successors", "turns",
-    "ticks", "tick-blocks", "tick-states", "homeless", "open-ticks",
-    "steps-once", "step-ordinals", "step-states", "step-results", "open-steps", "leases", "evaluations",
-    "executions", "executed-once", "unexecuted",
-    "block-candidates", "candidates", "verdicts", "scores", "block-scores", "trials",
-    "prompts", "block-tokens", "reply-tokens", "conversation-tokens", "retrievals",
-    "subagents", "calls", "delegations", "delegation-ends", "programs",
-    "forks", "trace-states", "advancing", "events", "messages", "environments", "rebuilds",
-)  # fmt: skip
-SQL_REMARKS = ("rebuilt", "isolation", "silent-hosts")
-CHECKS = (*map(sql_check, SQL_CHECKS), *texts.CHECKS, *host.CHECKS, *map(sql_check, SQL_REMARKS))
+IN_SQL = [sql_check(file.stem) for file in sorted(FOLDER.glob("*.sql"))]
+CHECKS = (
+    *(check for check in IN_SQL if not check.remark),
+    *texts.CHECKS,
+    *host.CHECKS,
+    *(check for check in IN_SQL if check.remark),
+)
 
 
 def audit(conn: Connection, scope: Scope, grace: float, config: Config | None = None) -> Report:

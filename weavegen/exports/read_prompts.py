@@ -13,7 +13,7 @@ from weavegen.kernel import context, prompts
 from weavegen.kernel.context import PINNED
 from weavegen.kernel.replay import encode
 from weavegen.kernel.steps import Prompt
-from weavegen.kernel.template import PLAIN, Template
+from weavegen.kernel.template import PLAIN, Template, reply_after
 from weavegen.store import blocks
 from weavegen.trace.blocks import MESSAGE, BlockType
 
@@ -141,7 +141,12 @@ class PromptReader:
         types = [BlockType(row.type) for row in rows]
         before = zip(rows, types, [None, *types], strict=False)
         read = (step.template, step.template.read_again)
-        spoken = [context.spoken(type, row.text, read[row.sampled], after) for row, type, after in before]
+        spoken = []
+        for row, type, after in before:
+            template, said = read[row.sampled], row.text
+            if self._template is not None and type is BlockType.ASSISTANT:
+                said = reply_after(template.reply_open, said)
+            spoken.append(context.spoken(type, said, template, after))
         text = "".join(spoken) + context.opening(step.prompt.type, step.template, types[-1])
         exact = self._template is not None or step.template is not PLAIN  # else the server applied its own
         return ModelPrompt(text, "", exact, step.tokens, (rows[0].at, end), 0, {}, step.template.end, len(rows))

@@ -17,6 +17,7 @@ from weavegen.exports.completions import values
 from weavegen.exports.format import Key, Row, RowFormat, Source, declared
 from weavegen.exports.read_prompts import integers, reals
 from weavegen.exports.text import about_trace
+from weavegen.kernel.template import reply_after
 from weavegen.pool.chat_messages import messages_of
 from weavegen.trace.blocks import MESSAGE, BlockType
 
@@ -95,13 +96,15 @@ def conversation_rows(source: Source, trace: int) -> Iterator[tuple[Row, list[An
     if not found:
         source.left_out["the model wrote nothing in it"] += 1
     for number, conversation in enumerate(found):
+        said = [(BlockType(one.type), one.text) for one in conversation]
+        thought = [(type, reply_after("", text) if type is BlockType.ASSISTANT else text) for type, text in said]
         about = {
             "score": None if row["success"] is None else float(row["success"]),
             "conversation": number,
             "first_block": conversation[0].at,
             "offered_tools": next((message.tools for message in conversation if message.tools is not None), None),
             "replies": sum(message.first == conversation[-1].first for message in conversation),
-            "messages": messages_of([(BlockType(one.type), one.text) for one in conversation], native=False),
+            "messages": messages_of(thought, native=False),
         }
         yield values(row, MESSAGES.schema.names) | about, conversation
 

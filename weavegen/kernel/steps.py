@@ -219,7 +219,7 @@ class Delegated(Value, frozen=True, kw_only=True):
     returned: Any = None
     """What that trace returned. With `error`: its best so far, before it failed or spent its budget. None: nothing."""
     error: str | None = None
-    """Why nothing was returned, in one line."""
+    """Why that trace ended before its work was done, in one line. None: it was done."""
 
 
 class HumanAnswer(Value, frozen=True, kw_only=True):
