@@ -281,7 +281,7 @@ def test_the_dashboard_uses_existing_metrics() -> None:
             assert grouped | filtered <= listed[name], query
             assert ("rate(" in query or "increase(" in query) == name.endswith("_total"), query
         asked |= names
-    assert listed.keys() - asked == {"weavegen_build_info", "weavegen_jobs"}
+    assert listed.keys() - asked == {"weavegen_build_info", "weavegen_jobs", "weavegen_scrape_errors"}
     numbers = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(numbers) == len(set(numbers)) > 30
 

@@ -9,7 +9,6 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import zlib
 from dataclasses import replace
@@ -216,8 +215,6 @@ def require_bubblewrap() -> None:
     """Raise UsageError, with advice, if no box can be made. The first call makes one to find out (about 20 ms)."""
     compileall.compile_dir(BOX_FOLDER, quiet=2)  # a box can't write there, and would compile at each start (20 ms)
     otherwise = "or give up isolation with WEAVEGEN_SANDBOX=none"
-    if sys.platform != "linux":
-        raise UsageError(f"bubblewrap needs Linux: use one, {otherwise}")
     tools = ["bwrap", "prlimit", *(["setpriv"] if os.getuid() == 0 else [])]
     if missing := [tool for tool in tools if shutil.which(tool) is None]:
         raise UsageError(f"{' and '.join(missing)} not found: install bubblewrap and util-linux, {otherwise}")

@@ -38,11 +38,8 @@ def spawn(command: list[str], log: Path, **options: Any) -> "subprocess.Popen[by
 def end_with_this_process(pid: int) -> None:
     """Have a process killed as soon as this one has ended, even by SIGKILL.
 
-    A guard process outside the box waits until the pipe from this process closes or the box ends. Without pidfds,
-    which only Linux has, there is no guard.
+    A guard process outside the box waits until the pipe from this process closes or the box ends.
     """
-    if sys.platform != "linux":
-        return
     box = os.pidfd_open(pid)
     try:
         command = [sys.executable, "-IS", "-c", _GUARD, str(box)]

@@ -110,14 +110,8 @@ class Box:
 def start_time(pid: int) -> float | None:
     """Return when a living process started; None if it does not live.
 
-    On Linux in clock ticks since boot: psutil's time would change whenever the system's clock is corrected.
+    In clock ticks since boot: psutil's time would change whenever the system's clock is corrected.
     """
-    if sys.platform != "linux":
-        try:
-            process = psutil.Process(pid)
-            return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
-        except psutil.NoSuchProcess:
-            return None
     try:
         # proc_pid_stat(5): the name in parentheses may contain spaces; the state is field 3, the start time 22
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()

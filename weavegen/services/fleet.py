@@ -89,7 +89,10 @@ def up(
     """
     folders.prepare(config)
     with folders.locked(lock_path(config)):
-        _wait_for_orphans(config)
+        if orphans := processes.wait(processes.orphans(config), ORPHAN_SECONDS):  # of an earlier home in this place
+            pids = ", ".join(str(process.pid) for process in orphans)
+            advice = "run `weavegen down`, then `up`"
+            raise UsageError(f"services of a removed {config.home} run (processes {pids}): {advice}")
         model_server.require_no_other(config)
         if store:
             _stop_outdated(config)
@@ -283,13 +286,6 @@ def start_supervisor(config: Config) -> bool:
     command = [sys.executable, "-m", "weavegen.services.supervisor"]
     processes.start(config, SUPERVISOR, command, environ=child_environment(config))
     return True
-
-
-def _wait_for_orphans(config: Config) -> None:
-    """Wait until the services of an earlier home in the same place have ended. Raises UsageError if they don't."""
-    if orphans := processes.wait(processes.orphans(config), ORPHAN_SECONDS):
-        pids = ", ".join(str(process.pid) for process in orphans)
-        raise UsageError(f"services of a removed {config.home} run (processes {pids}): run `weavegen down`, then `up`")
 
 
 def _database(config: Config) -> Part:

@@ -140,7 +140,10 @@ def _start(config: Config, *, temporary: bool) -> None:
     account = _account()
     _make_cluster(config, account)
     _configure(config, account)
-    _end_orphans(config)
+    # A running query of a killed server survives it, and keeps a new server from starting.
+    orphans = [process for process in psutil.process_iter() if _on_our_data(config, process)]
+    processes.send(orphans, signal.SIGKILL)
+    processes.wait(orphans, STOP_TIMEOUT_SECONDS)
     _drop_stale_locks(config)
     processes.start(
         *(config, NAME, _command(config)),
@@ -273,13 +276,6 @@ def _on_our_data(config: Config, process: psutil.Process) -> bool:
         return ours and process.status() != psutil.STATUS_ZOMBIE
     except (OSError, psutil.Error):
         return False
-
-
-def _end_orphans(config: Config) -> None:
-    """Kill the children of a killed server. A running query survives it, and keeps a new server from starting."""
-    orphans = [process for process in psutil.process_iter() if _on_our_data(config, process)]
-    processes.send(orphans, signal.SIGKILL)
-    processes.wait(orphans, STOP_TIMEOUT_SECONDS)
 
 
 def _drop_stale_locks(config: Config) -> None:
