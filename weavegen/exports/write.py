@@ -126,10 +126,12 @@ def preview(conn: Connection, order: Export) -> dict[str, dict[str, int]]:
     traces = dict.fromkeys(order.splits, 0)
     with reading(conn) as own, contextlib.closing(selected(own, order)) as selection:
         for trace, keys in selection.traces():
-            with contextlib.suppress(LookupError):  # it is gone
+            try:
                 split = split_of(own, trace, order.splits)
-                rows[split] += sum(1 for _ in keys)
-                traces[split] += 1
+            except LookupError:  # it is gone
+                continue
+            rows[split] += sum(1 for _ in keys)
+            traces[split] += 1
     return {"rows": rows, "traces": traces}
 
 
