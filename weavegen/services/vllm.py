@@ -124,7 +124,7 @@ def interpreter(config: Config) -> str:
     if SOURCE_TREE.exists():
         return str(SOURCE_TREE)
     raise UsageError(
-        "vLLM is not installed: `pip install weavegen[vllm]`, or set WEAVEGEN_VLLM to a Python that has it; "
+        'vLLM is not installed: `pip install "weavegen[vllm]"`, or set WEAVEGEN_VLLM to a Python that has it; '
         "for the CPU, in the source tree: `bash scripts/vllm.sh install`"
     )
 
