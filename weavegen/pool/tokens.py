@@ -164,6 +164,6 @@ def whole_tokens(
         before, over = text[: len(text) - min(ends)], tail[: min(ends)].rstrip("\n")
         if over == first:
             return kept + 1, ""
-        if over or not before.endswith("\n"):
-            return kept, over
+        if over or not before.endswith("\n"):  # vLLM omits an incomplete character before a stop string, not its token
+            return (kept, over) if not kept or before.endswith(word(ids[kept - 1])) else None
     return None
