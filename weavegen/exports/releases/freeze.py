@@ -16,7 +16,7 @@ from weavegen.config import Config
 from weavegen.database import Connection
 from weavegen.errors import ModelError, TransientError, UsageError, WeavegenError
 from weavegen.exports import write
-from weavegen.exports.card import CARD, Written
+from weavegen.exports.card import Written
 from weavegen.exports.folder import check_free, clear, file_sha256
 from weavegen.exports.format import Key, Options
 from weavegen.exports.releases import manifest
@@ -143,7 +143,7 @@ def publish(
     """Write the folder with the kept rows, and the release to the database."""
 
     def save(folder: Path, written: Written) -> None:
-        files, sha256 = sign(folder, name, facts)
+        files, sha256 = manifest.sign(folder, name, facts)
         releases.save(
             conn,
             kept,
@@ -177,21 +177,12 @@ def write_rows(conn: Connection, order: write.Export, rows: write.Selection, pro
     return write.export(conn, order, keys=rows, progress=lambda done, count: progress(done, count, "write"))
 
 
-def sign(folder: Path, name: str, facts: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Add the release's facts to its folder: in the card and the manifest. Returns files and manifest hash."""
-    with (folder / CARD).open("a") as card:
-        card.write(manifest.section(name, facts))
-    files = manifest.files(folder)
-    (folder / MANIFEST).write_bytes(manifest.manifest(name, facts, files))
-    return files, file_sha256(folder / MANIFEST)
-
-
 def again(conn: Connection, name: str, folder: Path, progress: Progress = lambda *_: None) -> Written:
     """Write a release again. Raises WeavegenError where the files differ; then no folder is left."""
     row = releases.load(conn, name)
 
     def compare(part: Path, written: Written) -> None:
-        files, sha256 = sign(part, name, row.facts)
+        files, sha256 = manifest.sign(part, name, row.facts)
         if sha256 != row.manifest_sha256:
             lines = ", ".join(manifest.differences(row.files, files))
             raise WeavegenError(

@@ -1,4 +1,4 @@
-"""The manifest of a release, its section of the card, and hashes. Pure except for reading files."""
+"""The manifest of a release, its section of the card, and hashes. No database."""
 
 import hashlib
 from importlib.metadata import version as installed
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from weavegen.exports.card import template
+from weavegen.exports.card import CARD, template
 from weavegen.exports.folder import file_sha256
 from weavegen.exports.releases.near_duplicates import PERMUTATIONS, SHINGLE_WORDS
 
@@ -57,12 +57,15 @@ def differences(expected: dict[str, Any], actual: dict[str, Any]) -> list[str]:
     return sorted(lines)
 
 
-def manifest(name: str, facts: dict[str, Any], files: dict[str, dict[str, Any]]) -> bytes:
-    """The text of manifest.json. The same facts and files give the same bytes."""
-    value = {"release": name, **facts, "files": files}
-    return msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=2) + b"\n"
+def sign(folder: Path, name: str, facts: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], str]:
+    """Add a release's facts to its folder: to the card, and as manifest.json. Returns files and manifest hash.
 
-
-def section(name: str, facts: dict[str, Any]) -> str:
-    """The card's section about a release."""
-    return template("release.md").render(facts, name=name, shingle_words=SHINGLE_WORDS, permutations=PERMUTATIONS)
+    The same facts and files give the same bytes.
+    """
+    with (folder / CARD).open("a") as card:
+        values = {"name": name, "shingle_words": SHINGLE_WORDS, "permutations": PERMUTATIONS}
+        card.write(template("release.md").render(facts, **values))
+    signed = files(folder)
+    value = {"release": name, **facts, "files": signed}
+    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=2) + b"\n")
+    return signed, file_sha256(folder / MANIFEST)
