@@ -1,6 +1,5 @@
 """Traces in Postgres: queued, started fairly, locked while they advance, ended."""
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -23,6 +22,8 @@ START_LOCK = 0x77656176
 """Advisory lock under which queued traces are started, so that the limit on running traces holds."""
 SERVER_LOCK = START_LOCK + 1
 """Advisory lock under which traces are given servers, so that traces which start together spread."""
+MAX_REPEATS = 16
+"""Ticks to look back for repetitions."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ def begin_tick(
     `budget`, seconds from now.
     """
     values = dict.fromkeys(("caller", "state", "deadline", "budget")) | asdict(terms) | values
-    values |= {"repeats": repeats(conn, trace_id, subagent), "version": __version__}
+    values |= {"most_repeats": MAX_REPEATS, "version": __version__}
     sql.run(conn, "store/begin_tick", trace=trace_id, number=number, subagent=subagent, **values)
 
 
@@ -224,17 +225,6 @@ def of_other_workers(conn: Connection, tick: OpenTick) -> bool:
         return False
     live = (row for row in workers.rows(conn) if row.version == tick.version and not row.silent)
     return any("control" in row.queues for row in live)
-
-
-MAX_REPEATS = 16
-"""Ticks to look back for repetitions."""
-
-
-def repeats(conn: Connection, trace_id: int, subagent: str) -> int:
-    """How many of a subagent's last ticks in a row had the same actions and the same outcomes."""
-    parameters = {"trace": trace_id, "subagent": subagent, "most": MAX_REPEATS}
-    texts = sql.run(conn, "store/latest_actions_and_outcomes", **parameters).scalars()
-    return len(list(itertools.takewhile(lambda text: text == texts[0], texts)))
 
 
 def to_start(conn: Connection, max_active: int, at_most: int = 16) -> list[tuple[int, TickSettings]]:
