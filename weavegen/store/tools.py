@@ -15,15 +15,10 @@ def save(conn: Connection, trace_id: int, made: ToolSaved) -> int:
     """
     values = {"name": made.name, "description": made.description, "signature": made.signature}
     tool = sql.run(conn, "store/save_tool", **values).scalar_one()
-    newest = sql.run(conn, "store/newest_tool_version", tool=tool).one_or_none()
-    if newest is not None and newest.source == made.source:
-        return int(newest.version)
-    version = 1 if newest is None else int(newest.version) + 1
     searched_by, program = made.program if made.program is not None else (None, None)
     copied = {name: getattr(made, name) for name in ("source", "tests", "evaluator", "score", "generality")}
-    identity = {"tool": tool, "version": version, "made_by": trace_id, "searched_by": searched_by, "program": program}
-    sql.run(conn, "store/save_tool_version", **identity, **copied)
-    return version
+    identity = {"tool": tool, "made_by": trace_id, "searched_by": searched_by, "program": program}
+    return int(sql.run(conn, "store/save_tool_version", **identity, **copied).scalar_one())
 
 
 def rows(conn: Connection, names: Sequence[str] | None = None, version: int | None = None) -> Sequence[Any]:
