@@ -14,7 +14,6 @@ from weavegen import sql
 from weavegen.cli.app import QUERY_SECONDS, Result, Seed, command, writing
 from weavegen.cli.complete import job_numbers, trace_numbers
 from weavegen.cli.jobs import JobName, Set, by_type, pairs
-from weavegen.database import Database
 from weavegen.errors import UsageError, required
 from weavegen.kernel.settings import renamed
 from weavegen.services import postgres, schema
@@ -164,7 +163,14 @@ def restore(file: File) -> Result:
     with postgres.running(configuration.load(), create=True) as url:
         schema.upgrade(url)  # also creates the reader role, with its privileges on tables that will be created
         database = unpooled(url)
-        clear(database)
+        with database.begin() as conn:
+            if number := sql.run(conn, "cli/count_jobs").scalar_one():
+                raise UsageError(
+                    f"there are {number} jobs here already: set WEAVEGEN_HOME (or DATABASE_URL) to an installation "
+                    "without any"
+                )
+            views.drop(conn)
+            tables.drop(conn)
         options = ("--no-owner", "--no-privileges", "--single-transaction", "--exit-on-error")
         run_on(url, "pg_restore", *options, str(file.absolute()))
         schema.upgrade(url)
@@ -173,19 +179,6 @@ def restore(file: File) -> Result:
             steps.unbind_hosts(conn)
             counts = {row.status: row.number for row in sql.run(conn, "cli/traces_by_status")}
     return Result(counts, ", ".join(f"{number} traces {status}" for status, number in counts.items()) or "no traces")
-
-
-def clear(database: Database) -> None:
-    """Drop all tables and views. Raises UsageError where there are jobs."""
-    with database.begin() as conn:
-        jobs = sql.run(conn, "cli/count_jobs").scalar_one()
-        if jobs:
-            raise UsageError(
-                f"there are {jobs} jobs here already: set WEAVEGEN_HOME (or DATABASE_URL) to an installation "
-                "without any"
-            )
-        views.drop(conn)
-        tables.drop(conn)
 
 
 def run_on(url: str, program: str, *arguments: str) -> None:
