@@ -21,10 +21,9 @@ WRITTEN = {"body": "finish_reason", "text": "finish_reason", "chosen": "chosen_r
 
 Record = Mapping[Any, Any]
 """What a row is made of. `step_id` is the step whose prompt belongs to it."""
-Make = Callable[[Record, ModelPrompt], Row]
 
 
-def of_prompts(name: str, make: Make, **more: Any) -> RowFormat:
+def of_prompts(name: str, make: Callable[[Record, ModelPrompt], Row], **more: Any) -> RowFormat:
     """The format `name`, whose rows belong to prompts.
 
     sql/NAME.sql finds the records. `make` turns a record and its prompt into the columns that need the prompt; the

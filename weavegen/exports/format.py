@@ -18,8 +18,6 @@ Key = tuple[int, ...]
 Row = dict[str, Any]
 """A value for each column of the schema."""
 TRACE_GONE = "the trace is gone"
-Label = tuple[str, bool]
-"""Where a label comes from, which may be empty, and the label."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +57,8 @@ class Source:
     """The split that the rows go to."""
     kept: dict[str, Any] = field(default_factory=dict)
     """What a format keeps from one trace to the next, by split."""
-    labels: Counter[Label] = field(default_factory=Counter)
-    """Written labels."""
+    labels: Counter[tuple[str, bool]] = field(default_factory=Counter)
+    """Written labels: where each comes from, which may be empty, and the label."""
     totals: Counter[str] = field(default_factory=Counter)
     """Figures of the whole export, by name."""
 

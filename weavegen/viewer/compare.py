@@ -24,8 +24,6 @@ TABLES = ("measures", "scores", "errors", "settings")
 """Queries of sql/compare/ about two jobs."""
 
 Row = dict[str, Any]
-Pair = tuple[Row | None, Row | None]
-"""A block of each trace; None: the other trace has no block there."""
 
 
 class Compare:
@@ -90,8 +88,8 @@ def blocks(conn: Connection, trace: Row, ticks: list[Row]) -> dict[int, list[Row
     return by_tick
 
 
-def pairs(left: list[Row], right: list[Row]) -> Iterator[Pair]:
-    """The blocks of a tick in pairs: in order, and blocks of one type beside each other where possible."""
+def pairs(left: list[Row], right: list[Row]) -> Iterator[tuple[Row | None, Row | None]]:
+    """The blocks of a tick in pairs, in order: of one type where possible; None where a trace has no block there."""
     types = [[block["type"] for block in side] for side in (left, right)]
     for _, a, b, c, d in SequenceMatcher(None, types[0], types[1], autojunk=False).get_opcodes():
         yield from zip_longest(left[a:b], right[c:d])
