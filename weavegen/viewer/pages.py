@@ -23,11 +23,11 @@ from weavegen.viewer.responses import NO_STORE, attachment, page, path_number, q
 
 JUMPS = ("error", "backtrack", "low", "divergence")
 """Kinds of blocks that next_block.sql finds."""
-PARTS = {"ticks": traces.ticks, "problems": traces.problem_map, "about": traces.history}
-"""What a page shows of a trace, by the end of its address and the name of its template."""
 QUERY_SECONDS = 20.0
 """Time limit of a query."""
 MAX_HITS = 30
+BLOCKS_PER_PIECE = 25
+"""Blocks that a page fetches together."""
 MAX_BLOCKS = 200
 """Maximum number of blocks in a response."""
 
@@ -71,7 +71,8 @@ class Pages:
             if at is not None and at >= trace["blocks"]:
                 raise UsageError(f"trace {trace['id']} has no block {at}: it has {trace['blocks']} so far")
             start = at if at is not None else min(trace["first_written"], max(0, trace["blocks"] - 1))
-            layout, piece = traces.pieces(conn, trace["id"]), traces.BLOCKS_PER_PIECE
+            piece = BLOCKS_PER_PIECE
+            layout = sql.run(conn, "viewer/pieces", trace=trace["id"], piece=piece).all()
             opened = start // piece
             blocks = traces.blocks(conn, trace["id"], opened * piece, (opened + 1) * piece)
         place = {"layout": layout, "piece": piece, "opened": opened, "at": at, "start": start, "jumps": JUMPS}
@@ -132,7 +133,9 @@ class Pages:
         """The ticks, the problem map or the history of a trace, depending on the end of the path."""
         name = request.url.path.rpartition("/")[2]
         with self.trace_of(request) as (conn, trace):
-            return page(f"{name}.html", trace=trace, rows=PARTS[name](conn, trace["id"]))
+            id = trace["id"]
+            rows = traces.problem_map(conn, id) if name == "problems" else traces.rows(conn, name, trace=id)
+            return page(f"{name}.html", trace=trace, rows=rows)
 
     def tick(self, request: Request) -> Response:
         number = path_number(request, "tick")

@@ -1,4 +1,4 @@
-"""Jobs and their traces; and of a trace its summary, its blocks in pieces, ticks, history and problem map."""
+"""Jobs and their traces; and of a trace its summary, its blocks, ticks and problem map."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +9,6 @@ from weavegen import sql
 from weavegen.config import SIMULATED_MODEL
 from weavegen.database import Connection
 from weavegen.errors import required
-
-BLOCKS_PER_PIECE = 25
-"""Blocks that a page fetches together."""
 
 
 def rows(conn: Connection, query: str, **values: Any) -> list[dict[str, Any]]:
@@ -40,11 +37,6 @@ def trace(conn: Connection, trace_id: int) -> dict[str, Any]:
 
 def _about(conn: Connection, query: str, trace_id: int) -> dict[str, Any]:
     return required(next(iter(rows(conn, query, trace=trace_id)), None), f"there is no trace {trace_id}")
-
-
-def pieces(conn: Connection, trace_id: int) -> list[tuple[int, int]]:
-    """Blocks and bytes of each piece, in order. A page reserves space with them before it fetches any block."""
-    return list(sql.run(conn, "viewer/pieces", trace=trace_id, piece=BLOCKS_PER_PIECE))
 
 
 def blocks(conn: Connection, trace_id: int, first: int, end: int) -> list[dict[str, Any]]:
@@ -98,11 +90,6 @@ PENALTIES = {
 def penalties(linted: dict[str, Any] | None) -> dict[str, Any]:
     """A row of the table penalties, with the penalties above 0 as `held`. Empty if the candidate was not linted."""
     return {} if linted is None else linted | {"held": {name: linted[name] for name in PENALTIES if linted[name]}}
-
-
-def history(conn: Connection, trace_id: int) -> list[dict[str, Any]]:
-    """The first 500 events of a trace."""
-    return rows(conn, "history", trace=trace_id)
 
 
 def problem_map(conn: Connection, trace_id: int) -> list[dict[str, Any]]:
