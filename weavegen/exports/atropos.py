@@ -43,11 +43,12 @@ def make_group(source: Source, reader: PromptReader, step: int, candidates: Any)
     scored = [row for row in candidates if row["value"] is not None]
     if len(scored) < 2:
         return ALONE
-    read = reader.token_ids(step)
-    if read is None or any(row["token_ids"] is None or row["logprobs"] is None for row in scored):
+    pieces = reader.token_pieces(step)
+    if pieces is None or any(row["token_ids"] is None or row["logprobs"] is None for row in scored):
         return NOT_RECORDED
     if len(scored) < len(candidates):
         source.notes["a candidate that was never scored is left out of its group"] += 1
+    read = [id for piece in pieces for id in piece.ids]
     sequences = [Tokens.of([(read, None), (integers(row["token_ids"]), reals(row["logprobs"]))]) for row in scored]
     texts = [completion(prompt, row["text"], row["finish_reason"]) for row in scored]
     user = {"role": "user", "content": prompt.text + prompt.prefix}

@@ -110,13 +110,8 @@ class PromptReader:
     def _put_together(self, step: _Recorded) -> ModelPrompt | None:
         return self._conversation(step) if step.prompt.type in MESSAGE else self._block_prompt(step)
 
-    def token_ids(self, step_id: int) -> list[int] | None:
-        """Ids of the prompt's `text` and `prefix`, as the server received them; None: not all were recorded."""
-        pieces = self.token_pieces(step_id)
-        return None if pieces is None else [id for piece in pieces for id in piece.ids]
-
     def token_pieces(self, step_id: int) -> list[Piece] | None:
-        """The pieces of which the server made this sequence of ids; None: not all were recorded."""
+        """The ids of `text` and `prefix` as the server received them, in pieces; None: not all were recorded."""
         prompt = self.prompt(step_id)
         if prompt is None:
             return None
