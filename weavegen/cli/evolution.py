@@ -1,5 +1,6 @@
 """The command evolution: shows the generations of a FunSearch, and its best program."""
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,8 +14,6 @@ from weavegen.cli import display
 from weavegen.cli.app import Result, command, reading, write_file
 from weavegen.config import SIMULATED_MODEL
 from weavegen.errors import UsageError, required
-from weavegen.store import programs
-from weavegen.store.programs import SearchTask
 
 MAX_ANCESTORS = 20
 """The table shows this many of the best program's ancestors, the newest first; JSON has all."""
@@ -36,19 +35,23 @@ def evolution(
         rows = sql.run(conn, "store/programs_of_trace", trace=trace).all()
         generations = sql.run(conn, "store/generations", trace=trace).mappings()
         missing = f"there is no trace {trace}: `weavegen status JOB` lists a job's traces"
-        about = required(programs.task_of(conn, trace), missing)
+        about = required(sql.run(conn, "store/task_of_trace", trace=trace).one_or_none(), missing)
     if not rows:
         raise UsageError(f"trace {trace} has tried no programs yet: give a trace of the agent funsearch")
+    task = json.loads(about.source)  # only funsearch tries programs, and it takes tasks alone
+    writer = "" if about.model is None else f", written by {about.model}"
+    label = " (simulation)" if about.model == SIMULATED_MODEL else ""
+    title = f"{about.name}: {task['name']}{writer}{label}"
     # The highest score; of equal scores the shortest program, then the first.
     scored = [row for row in rows if row.score is not None]
     best = max(scored, key=lambda row: (row.score, -len(row.source), -row.number), default=None)
     older = [] if best is None else ancestors(rows, best.number)
     if svg is not None:
-        write_file(svg, picture(rows, generations, about), "--svg")
+        write_file(svg, picture(title, rows, generations, task.get("score_to_reach")), "--svg")
     value = {
         "trace": trace,
-        "task": about.file,
-        "name": about.task.get("name"),
+        "task": about.name,
+        "name": task["name"],
         "model": about.model,
         "generations": generations,
         "best": None if best is None else program(best),
@@ -57,7 +60,7 @@ def evolution(
     }
 
     def shown() -> Iterator[RenderableType]:
-        yield display.cell(title(about))
+        yield display.cell(title)
         yield display.table(generations)
         if best is None:
             yield "(no program has a score yet)"
@@ -106,14 +109,7 @@ def lineage(rows: Sequence[Any]) -> Table:
     return table
 
 
-def title(about: SearchTask) -> str:
-    """The task, and the model that wrote the programs."""
-    model = "" if about.model is None else f", written by {about.model}"
-    label = " (simulation)" if about.model == SIMULATED_MODEL else ""
-    return f"{about.file}: {about.task.get('name')}{model}{label}"
-
-
-def picture(rows: Sequence[Any], generations: list[dict[str, Any]], about: SearchTask) -> str:
+def picture(title: str, rows: Sequence[Any], generations: list[dict[str, Any]], target: float | None) -> str:
     """An SVG plot of every score, the medians and the best so far. Raises UsageError without scores."""
     from weavegen.viewer.plot import ReferenceLine, Series, svg
 
@@ -124,10 +120,9 @@ def picture(rows: Sequence[Any], generations: list[dict[str, Any]], about: Searc
         [(row["generation"], row[name]) for row in generations if row[name] is not None]
         for name in ("best_so_far", "median")
     )
-    target = about.task.get("score_to_reach")
     # The axis begins at the lower quartile: otherwise a few very low scores would press all others into one line.
     heights = sorted(score for _, score in scored)
     lowest = min(best_so_far[0][1], heights[len(heights) // 4])
     series = [Series("a program", scored, "points"), Series("median", medians), Series("best so far", best_so_far)]
     marks = [] if target is None else [ReferenceLine("to be reached", target)]
-    return svg(title(about), "generation", "score", series, marks, y_floor=lowest, whole_x=True)
+    return svg(title, "generation", "score", series, marks, y_floor=lowest, whole_x=True)

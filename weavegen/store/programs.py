@@ -1,10 +1,6 @@
 """Programs in Postgres: those that searches evaluated, with their scores."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
-import msgspec
 
 from weavegen import sql
 from weavegen.database import Connection
@@ -25,27 +21,3 @@ def save(conn: Connection, trace_id: int, tick: int, tried: ProgramEvaluated, st
     columns = ("number", "generation", "island", "parents", "source", "score", "signature", "error")
     values = {name: getattr(tried, name) for name in columns}
     sql.run(conn, "store/save_program", trace=trace_id, tick=tick, candidate=candidate, **values)
-
-
-@dataclass(frozen=True)
-class SearchTask:
-    """The task of a search."""
-
-    file: str
-    """Name of the task's file."""
-    model: str | None
-    """None: no model was asked yet."""
-    task: dict[str, Any]
-    """Empty where the trace began with something else, such as a bootstrap file."""
-
-
-def task_of(conn: Connection, trace_id: int) -> SearchTask | None:
-    """The task of any trace. None: there is no such trace."""
-    row = sql.run(conn, "store/task_of_trace", trace=trace_id).one_or_none()
-    if row is None:
-        return None
-    try:
-        task = msgspec.json.decode(row.source)
-    except msgspec.DecodeError:
-        task = {}
-    return SearchTask(row.name, row.model, task if isinstance(task, dict) else {})
