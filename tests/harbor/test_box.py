@@ -194,7 +194,7 @@ def test_time_limit(trial: Trial) -> None:
     began = time.monotonic()
     root = root_of(trial.world.config, trial.task, trial.verifier.image, trial.task.steps[0].agent, trial.changes)
     ran = command.run(
-        trial.world.config, root, ["/bin/sh", "-c", "setsid sleep 100 & sleep 100"], user="", seconds=2,
+        trial.world.config, root, ["/bin/sh", "-c", "setsid sleep 100 & sleep 100"], seconds=2,
         limits=limits_of(trial.task), name=f"{trial.verifier.trace_id}/time",
     )  # fmt: skip
     assert ran.ended == "its time of 2 seconds was up"

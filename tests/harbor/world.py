@@ -108,14 +108,12 @@ class Trial:
     def act(self, script: str, *, network: str = "none", user: str | None = None) -> Ran:
         """Run a shell script as the agent."""
         root = root_of(self.world.config, self.task, self.verifier.image, self.task.steps[0].agent, self.changes)
-        limits = limits_of(self.task)
         return command.run(
             self.world.config,
-            root,
+            root if user is None else replace(root, user=user),
             ["/bin/bash", "-c", script],
-            user=root.user if user is None else user,
             seconds=60,
-            limits=limits,
+            limits=limits_of(self.task),
             name=f"{self.verifier.trace_id}/agent",
             network=network,
         )

@@ -96,7 +96,8 @@ class Execution:
         """Run the claimed step in the environment, which is started or rebuilt first where necessary."""
         if step.op == "solve":
             self.record_place()
-            return solve(self.verifier(int(step.source)), self.changes)
+            ran = self.verifier(int(step.source)).solve(self.changes)
+            return Executed(output=f"{ran.output}\n({ran.ended})" if ran.ended else ran.output, seconds=ran.seconds)
         if step.op == "verify":
             return self.verify(int(step.source))
         if self.claim.claims > 1 and self.in_box(step) and Environment.find(self.worker.config, self.trace_id) is None:
@@ -171,16 +172,11 @@ class Execution:
 
     def mcp_servers(self) -> dict[str, dict[str, Any] | None]:
         """The servers as box/mcp.py takes them, with the variables of this process."""
-        return {
-            name: {
-                "command": resolved(server.command),
-                "args": [*map(resolved, server.args)],
-                "env": resolved_values(server.env),
-            }
-            if server.command
-            else None
-            for name, server in self.spec.mcp_servers.items()
-        }
+        found: dict[str, dict[str, Any] | None] = {}
+        for name, server in self.spec.mcp_servers.items():
+            args, env = [*map(resolved, server.args)], resolved_values(server.env)
+            found[name] = {"command": resolved(server.command), "args": args, "env": env} if server.command else None
+        return found
 
     def list_tools(self) -> dict[str, Any]:
         """The tools of the servers that the worker asks. Raises Unserved while nobody listens at an address."""
@@ -239,6 +235,7 @@ class Execution:
     def complete(self, step_id: int, request: CompleteRequest) -> list[str]:
         """Texts with which the model continues a prompt of a callback. The same when the step is repeated."""
         began, claim, spec = time.monotonic(), self.claim, self.spec
+        number = request.number if request.turn is None else request.turn
         with single().connect() as conn:
             place = sql.run(conn, "store/place_of_step", step=step_id).one()
 
@@ -250,9 +247,7 @@ class Execution:
                 temperature=request.temperature,
                 top_k=spec.settings.top_k,
                 repetition_penalty=spec.settings.repetition_penalty,
-                seed=derive_seed(
-                    spec.seed, *place, "callback", request.number if request.turn is None else request.turn
-                ),
+                seed=derive_seed(spec.seed, *place, "callback", number),
                 stop=request.stop,
                 priority=self.trace_id,
             )
@@ -381,7 +376,7 @@ class Execution:
             self.record_place()
             if self.spec.agent == "oracle" and not self.changes.exists():  # those of another host, or removed
                 for earlier in range(step + 1):
-                    solve(self.verifier(earlier), self.changes)
+                    self.verifier(earlier).solve(self.changes)
             (self.changes / "upper").mkdir(parents=True, exist_ok=True)
         else:
             self.open_environment().stop()
@@ -455,12 +450,6 @@ def images_in_use() -> set[str]:
     """The images that open traces need, by name."""
     with single().connect() as conn:
         return set(sql.run(conn, "store/images_in_use").scalars())
-
-
-def solve(verifier: Verifier, changes: Path) -> Executed:
-    """Run a Harbor task's own solution."""
-    ran = verifier.solve(changes)
-    return Executed(output=f"{ran.output}\n({ran.ended})" if ran.ended else ran.output, seconds=ran.seconds)
 
 
 def close(worker: Worker, trace_id: int) -> str:

@@ -171,7 +171,7 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc] # harbor is 
         """Copy a file or a folder into a folder of the box, under a name. Root owns the copy."""
         with tempfile.TemporaryFile() as packed, open(os.devnull, "wb") as nothing:
             with tarfile.open(fileobj=packed, mode="w") as archive:
-                archive.add(source, arcname=name, filter=_owned_by_root)
+                archive.add(source, arcname=name, filter=lambda entry: entry.replace(uid=0, gid=0, uname="", gname=""))
             packed.seek(0)
             await self._transfer({"put": folder}, packed, nothing)
 
@@ -194,7 +194,8 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc] # harbor is 
             packed.seek(0)
             Path(target_dir).mkdir(parents=True, exist_ok=True)
             with tarfile.open(fileobj=packed) as archive:
-                archive.extractall(target_dir, filter=_files_only)
+                files = [entry for entry in archive if entry.isreg() or entry.isdir()]
+                archive.extractall(target_dir, files, filter="data")
 
     async def _transfer(self, request: dict[str, Any], given: IO[bytes] | None, out: IO[bytes]) -> None:
         """Move files as root of the box. Raises RuntimeError."""
@@ -202,16 +203,6 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc] # harbor is 
             request |= {"user": "0", "environ": {}}
             if await self._request(request, None, out, err, given) != 0:
                 raise RuntimeError(f"the files could not be copied: {_text(err).strip()[-500:]}")
-
-
-def _files_only(entry: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
-    return tarfile.data_filter(entry, folder) if entry.isreg() or entry.isdir() else None
-
-
-def _owned_by_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    entry.uid = entry.gid = 0
-    entry.uname = entry.gname = ""
-    return entry
 
 
 def _text(file: IO[bytes]) -> str:

@@ -123,14 +123,11 @@ def task_folders(paths: list[str]) -> list[Path]:
 
 def stretched(task: HarborTask, factor: float) -> HarborTask:
     """The task with time limits that are `factor` times as long, for machines that are slower than its author's."""
-
-    def longer(phase: Phase) -> Phase:
-        return replace(phase, seconds=phase.seconds * factor)
-
-    steps = (
-        replace(step, agent=longer(step.agent), verifier=longer(step.verifier), solution=longer(step.solution))
-        for step in task.steps
-    )
+    steps = []
+    for step in task.steps:
+        phases = {"agent": step.agent, "verifier": step.verifier, "solution": step.solution}
+        longer = {name: replace(phase, seconds=phase.seconds * factor) for name, phase in phases.items()}
+        steps.append(replace(step, **longer))
     return replace(task, steps=tuple(steps), build_seconds=task.build_seconds * factor)
 
 

@@ -57,6 +57,10 @@ class Verdict:
     """Files of the agent that the tests did not see, because they would have changed the programs that run them."""
     seconds: float
 
+    @property
+    def passed(self) -> bool:
+        return self.rewards is not None and max(self.rewards.values()) > 0
+
 
 def evaluations_of(verdict: Verdict) -> tuple[Evaluated, ...]:
     """A verdict as evaluations of the task: one for each reward."""
@@ -77,20 +81,17 @@ def limits_of(task: HarborTask) -> Limits:
 
 def root_of(config: Config, task: HarborTask, image: images.Image, phase: Phase, changes: Path) -> image_root.Root:
     """The image as the root of a box in which a phase of the task runs."""
+    # A layer with the folders for logs, in which any user of an image may write. Other users of the host may not.
+    logs = folders.once(folders.private(config.home) / "harbor" / "logs", partial(make_logs, mode=0o700))
     return image_root.Root(
         store=images.layer_folder(config),
         layers=f"{userns.STAGE}/logs:{image.layers}",
-        folders={"logs": log_folders(config)},
+        folders={"logs": logs},
         changes=changes,
         environ={"PATH": IMAGE_PATH, **image.environ, **resolved_values(task.environ | phase.environ)},
         workdir=task.workdir or image.workdir,
         user=image.user if phase.user is None else phase.user,
     )
-
-
-def log_folders(config: Config) -> Path:
-    """A layer with the folders for logs, in which any user of an image may write. Other users of the host may not."""
-    return folders.once(folders.private(config.home) / "harbor" / "logs", partial(make_logs, mode=0o700))
 
 
 def task_files(config: Config, digest: str, load: Callable[[], bytes]) -> Path:
@@ -137,17 +138,13 @@ class Verifier:
         """
         place = self.config.workspaces / str(self.trace_id) / "verifier"
         try:
-            if trusted:
-                return self.explain(self.attempt(place / "trusted", agent, guarded=False), place)
-            verdict = self.attempt(place / "guarded", agent, guarded=True)
-            if not verdict.changed or (verdict.rewards and max(verdict.rewards.values()) > 0):
-                return self.explain(verdict, place)
-            # Honest work may need the changes; a forgery certainly does. As they look alike, there is no reward.
-            plain = self.attempt(place / "plain", agent, guarded=False)
-            if plain.rewards == verdict.rewards:
-                return self.explain(verdict, place)
-            why = "the tests end otherwise with the agent's changes to programs of the image: "
-            return replace(verdict, rewards=None, cause="agent", why=why + ", ".join(verdict.changed))
+            verdict = self.attempt(place / "first", agent, guarded=not trusted)
+            # Honest work may need hidden changes; a forgery certainly does. As they look alike, there is no reward.
+            doubtful = verdict.changed and not verdict.passed
+            if doubtful and self.attempt(place / "plain", agent, guarded=False).rewards != verdict.rewards:
+                why = "the tests end otherwise with the agent's changes to programs of the image: "
+                return replace(verdict, rewards=None, cause="agent", why=why + ", ".join(verdict.changed))
+            return self.explain(verdict, place)
         finally:
             image_root.remove(place)
 
@@ -164,9 +161,8 @@ class Verifier:
             guard = place / "guard"
             guard.mkdir(mode=0o755)
             os.chown(guard, userns.owner(0), userns.owner(0))
-            path = root.environ["PATH"]
             try:
-                found = programs.guard(root.store, self.image.layers, agent, guard, path, root.workdir)
+                found = programs.guard(root.store, self.image.layers, agent, guard, root.environ["PATH"], root.workdir)
             except OSError as error:  # the agent's files may be the reason: `explain` finds out
                 return Verdict(None, None, str(error), "", (), 0.0)
             hidden = found.changed
@@ -221,7 +217,6 @@ class Verifier:
             self.config,
             root,
             ["/bin/sh", "-c", f'exec "$(command -v bash || echo sh)" -c {script}'],  # as Harbor does
-            user=root.user,
             seconds=phase.seconds,
             limits=limits_of(self.task),
             name=f"{self.trace_id}/{name}",

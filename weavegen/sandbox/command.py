@@ -80,17 +80,9 @@ class Ran:
 
 
 def run(
-    config: Config,
-    root: Root,
-    argv: list[str],
-    *,
-    user: str,
-    seconds: float,
-    limits: Limits,
-    name: str,
-    network: str = "none",
+    config: Config, root: Root, argv: list[str], *, seconds: float, limits: Limits, name: str, network: str = "none"
 ) -> Ran:
-    """Run a command in a box of its own until it ends or its time is up, then kill everything in the box.
+    """Run a command, as the root's user, in a box of its own until it ends or its time is up; then kill the whole box.
 
     `name`: name of the box's folder. Raises EnvironmentFailure if the box can't start.
     """
@@ -99,7 +91,7 @@ def run(
     with tempfile.TemporaryFile(dir=config.workspaces / name) as output:
         os.fchmod(output.fileno(), 0o666)  # scripts open /dev/stderr
         try:
-            request = {"argv": argv, "user": user, "cwd": root.workdir, "environ": {}}
+            request = {"argv": argv, "user": root.user, "cwd": root.workdir, "environ": {}}
             with open(os.devnull, "rb") as nothing, box.send(request, nothing, output, output) as answer:
                 poll.register(answer, select.POLLIN)
                 ended = "" if poll.poll(1000 * seconds) else f"its time of {seconds:.0f} seconds was up"

@@ -227,7 +227,10 @@ def build(config: Config, recipe: Path, digest: str, name: str, seconds: float) 
     began = time.monotonic()
     tag = f"localhost/weavegen:{digest[:32]}"
     # OCI's format has no SHELL and no HEALTHCHECK.
-    options = ["--format", "docker", "--isolation", "chroot", "--layers", "--pull=false", "-t", tag, *certificates()]
+    options = ["--format", "docker", "--isolation", "chroot", "--layers", "--pull=false", "-t", tag]
+    if file := os.environ.get("SSL_CERT_FILE"):  # of this host's proxy; what a build writes to its folder is dropped
+        folder = Path(file).resolve().parent
+        options += ["-v", f"{folder}:{folder}:O"]
     source = userns.STAGE + "/source"
     identity = run_builder(config, ["bud", *options, "-f", f"{source}/Dockerfile", source], seconds, recipe).split()[-1]
     layers, size, settings = read_stored(layer_folder(config).parent, identity)
@@ -242,14 +245,6 @@ def build(config: Config, recipe: Path, digest: str, name: str, seconds: float) 
         seconds=time.monotonic() - began,
         size=size,
     )
-
-
-def certificates() -> list[str]:
-    """Options that mount the certificates of this host's proxy in a build. What it writes to them is dropped."""
-    if not (file := os.environ.get("SSL_CERT_FILE")):
-        return []
-    folder = Path(file).resolve().parent
-    return ["-v", f"{folder}:{folder}:O"]
 
 
 def added(config: Config) -> dict[str, list[object]]:
