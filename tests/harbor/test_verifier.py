@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harbor.world import BASE, World, write_task
+from tests.harbor.world import BASE, TOML, World, write_task
 
 FORGERIES = {
     "reward.txt before the tests": "mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt",
@@ -270,6 +270,13 @@ def test_solution(world: World, tmp_path: Path) -> None:
         ("ln -s /etc/passwd /logs/verifier/reward.txt", None, "task"),
         ("test -e /work/answer.txt || echo 1 > /logs/verifier/reward.txt", None, "agent"),
         ("echo 'curl: (6) Could not resolve host: example.test'", None, "infrastructure"),
+        ("apt-get update; echo 0 > /logs/verifier/reward.txt", None, "infrastructure"),
+        ("apt-get update; echo 1 > /logs/verifier/reward.txt", {"reward": 1.0}, None),
+        (
+            "echo 'Failed to establish a new connection: [Errno 111] Connection refused'; echo 0 > /logs/verifier/reward.txt",
+            {"reward": 0.0},
+            None,
+        ),
         ("sleep 30", None, "task"),
         ("rm -rf /logs", None, "task"),
         (f"echo '{{\"a\": 1{'0' * 400}}}' > /logs/verifier/reward.json", None, "task"),
@@ -284,6 +291,30 @@ def test_rewards(
     trial.act("echo 41 > answer.txt")
     verdict = trial.verify()
     assert (verdict.rewards, verdict.cause) == (rewards, cause), verdict
+
+
+def test_tests_that_install_their_programs_give_no_zero_for_right_work(world: World, tmp_path: Path) -> None:
+    """Most public tasks have such a test.sh, which writes 0 if it has no network."""
+    installs = INSTALLS.replace("#!/bin/bash", "#!/bin/bash\napt-get update\napt-get install -y curl")
+    trial = world.trial(write_task(tmp_path / "task", {"tests/test.sh": installs}))
+    trial.act("echo 42 > answer.txt")
+    verdict = trial.verify()
+    assert (verdict.rewards, verdict.cause) == (None, "infrastructure"), verdict
+    assert verdict.why == "no reward is above 0; the tests want a network: --network host gives them one"
+
+
+@pytest.mark.parametrize("mode", ["no-network", "public"])
+def test_a_zero_that_no_network_would_change_stays(mode: str, world: World, tmp_path: Path) -> None:
+    """The words come from the agent, or the task forbids its tests the network."""
+    words = "Could not resolve host"
+    script = "cat /work/answer.txt\n" if mode == "public" else f"echo {words}\n"
+    files = {"task.toml": TOML + f'network_mode = "{mode}"\n'}
+    files["tests/test.sh"] = f"#!/bin/sh\n{script}echo 0 > /logs/verifier/reward.txt\n"
+    trial = world.trial(write_task(tmp_path / "task", files))
+    trial.act(f"echo {words} > answer.txt")
+    verdict = trial.verify()
+    assert words in verdict.output
+    assert verdict.rewards == {"reward": 0.0}, verdict
 
 
 def test_any_user_may_write_logs_and_the_tests_see_artifacts(world: World, tmp_path: Path) -> None:

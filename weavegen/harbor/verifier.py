@@ -32,10 +32,10 @@ from weavegen.variables import resolved_values
 MAX_REWARD_BYTES = 2**20
 NETWORK_ERRORS = re.compile(
     r"Could not resolve host|Temporary failure in name resolution|Name or service not known|Network is unreachable"
-    r"|Failed to establish a new connection|getaddrinfo failed|Temporary failure resolving",
+    r"|Temporary failure resolving|unable to resolve host address|getaddrinfo (failed|EAI_AGAIN|ENOTFOUND)",
     re.IGNORECASE,
 )
-"""What programs print if they have no network."""
+"""What programs print if they have no network. A refused connection is no sign: an agent's server may not run."""
 LIMITS = Limits(
     seconds=120.0, processes=2048, files=4096, sockets=4096, inodes=1_000_000, cpu=1e9, file_size=2**40, start=60.0
 )
@@ -189,15 +189,22 @@ class Verifier:
             os.setxattr(path, "user.overlay.opaque", b"y")  # nothing that the agent has left there is seen
 
     def explain(self, verdict: Verdict, place: Path) -> Verdict:
-        """If there is no reward, find out whose fault it is: do the tests give one without the agent's work?"""
-        if verdict.rewards is not None:
+        """Check a verdict by how the tests end without the agent's work, which no agent can influence.
+
+        If there is no reward, whose fault is it? Tests that want a network often write 0 if they have none.
+        """
+        rewards = verdict.rewards
+        alone = self.network == "none" and self.step.verifier.internet and not verdict.passed
+        offline = alone and NETWORK_ERRORS.search(verdict.output) is not None
+        if rewards is not None and not offline:
             return verdict
-        if self.attempt(place / "untouched", None, guarded=False).rewards is not None:
+        untouched = self.attempt(place / "untouched", None, guarded=False)
+        if rewards is None and untouched.rewards is not None:
             return replace(verdict, cause="agent")
-        if NETWORK_ERRORS.search(verdict.output) and self.network == "none":
-            why = f"{verdict.why}; the tests want a network: --network host gives them one"
-            return replace(verdict, cause="infrastructure", why=why)
-        return replace(verdict, cause="task")
+        if offline and (rewards is None or NETWORK_ERRORS.search(untouched.output)):
+            why = f"{verdict.why or 'no reward is above 0'}; the tests want a network: --network host gives them one"
+            return replace(verdict, rewards=None, cause="infrastructure", why=why)
+        return verdict if rewards is not None else replace(verdict, cause="task")
 
     def solve(self, changes: Path) -> command.Ran:
         """Run the task's own solution in a box of the agent's. Its changes stay in `changes`."""
