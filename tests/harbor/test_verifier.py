@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harbor.world import BASE, TOML, World, write_task
+from tests.harbor.world import BASE, FILES, TOML, World, write_task
 
 FORGERIES = {
     "reward.txt before the tests": "mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt",
@@ -315,6 +315,51 @@ def test_a_zero_that_no_network_would_change_stays(mode: str, world: World, tmp_
     verdict = trial.verify()
     assert words in verdict.output
     assert verdict.rewards == {"reward": 0.0}, verdict
+
+
+STARTS = """#!/bin/sh
+answer=$(python3 /work/solve.py)
+echo "$answer"
+if [ "$answer" = 42 ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt
+"""
+"""Tests that start a program of the agent, as most coding tasks do."""
+FORGES = "import json\njson.dump({'reward': 1}, open('/logs/verifier/reward.json', 'w'))\n"
+"""A program that writes the reward."""
+
+
+def test_a_program_that_the_tests_start_can_not_write_reward_json(world: World, tmp_path: Path) -> None:
+    trial = world.trial(write_task(tmp_path / "task", {"tests/test.sh": STARTS}))
+    trial.act(f"cat > solve.py << 'EOF'\n{FORGES}EOF")
+    verdict = trial.verify()
+    assert (verdict.rewards, verdict.cause) == (None, "agent"), verdict
+    assert verdict.why == "reward.json does not come from the tests"
+    trial.act("echo 'print(42)' > solve.py")
+    assert trial.verify().rewards == {"reward": 1.0}
+
+
+def test_a_program_that_the_tests_start_as_another_user_can_not_write_rewards(world: World, tmp_path: Path) -> None:
+    """As docs/harbor.md recommends it."""
+    starts = STARTS.replace("python3 /work/solve.py", "chmod 700 /logs/verifier; su worker -c 'python3 /work/solve.py'")
+    trial = world.trial(write_task(tmp_path / "task", {"tests/test.sh": starts}))
+    loop = "import os\nif os.fork():\n    os._exit(0)\nos.close(1)\nwhile True:\n    try:\n        for name in ('json', 'txt'):\n"
+    loop += "            open('/logs/verifier/reward.' + name, 'w').write('1')\n    except OSError:\n        pass\n"
+    trial.act(f"cat > solve.py << 'EOF'\n{loop}EOF")
+    assert trial.verify().rewards == {"reward": 0.0}
+    trial.act("echo 'print(42)' > solve.py")
+    assert trial.verify().rewards == {"reward": 1.0}
+
+
+def test_a_program_of_the_image_may_write_reward_json(world: World, tmp_path: Path) -> None:
+    """No file of the tests names it, but it is there without the agent's work, too."""
+    grade = '#!/bin/sh\ngrep -q 42 answer.txt && n=1\necho "{\\"a\\": ${n:-0}}" > /logs/verifier/reward.json\n'
+    files = {
+        "environment/Dockerfile": FILES["environment/Dockerfile"] + "COPY --chmod=755 grade /usr/bin/grade\n",
+        "environment/grade": grade,
+        "tests/test.sh": "#!/bin/sh\ngrade\n",
+    }
+    trial = world.trial(write_task(tmp_path / "task", files))
+    trial.act("echo 42 > answer.txt")
+    assert trial.verify().rewards == {"a": 1.0}
 
 
 def test_any_user_may_write_logs_and_the_tests_see_artifacts(world: World, tmp_path: Path) -> None:

@@ -56,6 +56,8 @@ class Verdict:
     changed: tuple[str, ...]
     """Files of the agent that the tests did not see, because they would have changed the programs that run them."""
     seconds: float
+    has_json: bool = False
+    """Whether there was a reward.json, which has priority over reward.txt."""
 
     @property
     def passed(self) -> bool:
@@ -175,7 +177,8 @@ class Verifier:
             why = ran.ended
         except Invalid as error:
             rewards, why = None, str(error)
-        return Verdict(rewards, None, why, ran.output, hidden, ran.seconds)
+        has_json = os.path.lexists(changes / "upper" / "logs" / "verifier" / "reward.json")
+        return Verdict(rewards, None, why, ran.output, hidden, ran.seconds, has_json)
 
     def copy_tests(self, changes: Path) -> None:
         """Put the tests and empty folders for logs into the verifier's own layer, above what an agent may have left."""
@@ -191,20 +194,30 @@ class Verifier:
     def explain(self, verdict: Verdict, place: Path) -> Verdict:
         """Check a verdict by how the tests end without the agent's work, which no agent can influence.
 
-        If there is no reward, whose fault is it? Tests that want a network often write 0 if they have none.
+        If there is no reward, whose fault is it? Tests that want a network often write 0 if they have none. A
+        reward.json that the tests do not write comes from a program of the agent's that they have started.
         """
         rewards = verdict.rewards
         alone = self.network == "none" and self.step.verifier.internet and not verdict.passed
         offline = alone and NETWORK_ERRORS.search(verdict.output) is not None
-        if rewards is not None and not offline:
+        strange = rewards is not None and verdict.has_json and not self.names_json()
+        if rewards is not None and not offline and not strange:
             return verdict
         untouched = self.attempt(place / "untouched", None, guarded=False)
+        if strange and not untouched.has_json:
+            return replace(verdict, rewards=None, cause="agent", why="reward.json does not come from the tests")
         if rewards is None and untouched.rewards is not None:
             return replace(verdict, cause="agent")
         if offline and (rewards is None or NETWORK_ERRORS.search(untouched.output)):
             why = f"{verdict.why or 'no reward is above 0'}; the tests want a network: --network host gives them one"
             return replace(verdict, rewards=None, cause="infrastructure", why=why)
         return verdict if rewards is not None else replace(verdict, cause="task")
+
+    def names_json(self) -> bool:
+        """Whether a file of the tests names reward.json."""
+        folders = {self.files / "tests", step_folder(self.files, self.step.name) / "tests"}
+        files = (path for folder in folders for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+        return any(b"reward.json" in path.read_bytes() for path in files)
 
     def solve(self, changes: Path) -> command.Ran:
         """Run the task's own solution in a box of the agent's. Its changes stay in `changes`."""
