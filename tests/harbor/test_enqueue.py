@@ -340,6 +340,19 @@ def test_all_tasks_that_can_not_run_are_counted_by_reason_or_left_out(home: Inst
     assert home.sql(names, job=json.loads(done.stdout)["job"]) == [("sum",)]
 
 
+def test_tasks_that_allow_a_network_which_the_job_lacks_are_named(home: Installation, tmp_path: Path) -> None:
+    """Their tests may install programs, and then give no reward. Whoever chooses the network is not told."""
+    write_task(tmp_path / "public")
+    write_task(tmp_path / "closed", {"task.toml": TABLE + "allow_internet = false\n"})
+    options = ("enqueue", "--harbor", tmp_path, "--agent", "nop", "-n", "2")
+    told = home.cli(*options).stderr
+    assert "1 of 2 tasks (such as public) let their tests use the network: give --network host" in told
+    assert told.count("\n") == 1
+    for network in ("none", "host"):
+        assert home.cli(*options, "--network", network).stderr == ""
+    assert home.cli("enqueue", "--harbor", tmp_path / "closed", "--agent", "nop").stderr == ""
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

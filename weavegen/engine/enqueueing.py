@@ -49,6 +49,7 @@ WITHOUT_MODEL = frozenset({"nop", "oracle"})  # agents that ask no model
 ANSWER_SECONDS = 10.0
 MAX_DRY_RUNS = 8
 """At most this many bootstrap files of a job are run once before it is enqueued. Others may fail in their traces."""
+NETWORK = "%d of %d tasks (such as %s) let their tests use the network: give --network host if these need it, or none"
 TASK_EXAMPLE = '{"task": "Count the lines of all files in /etc"}'
 ROW_EXAMPLE = '{"bootstrap": "bootstraps/tictactoe.py", "n": 4, "params": {"opponent": "minimax"}}'
 T = TypeVar("T")
@@ -110,6 +111,9 @@ def enqueue(
     if harbor_tasks := [order.harbor[0] for order in traces if order.harbor is not None]:
         seconds = max(sum(step.agent.seconds for step in task.steps) for task in harbor_tasks)
         settings = {"callback_seconds": min(seconds, MOST["callback_seconds"])} | dict(settings or {})
+        public = sorted({task.name for task in harbor_tasks if any(step.verifier.internet for step in task.steps)})
+        if public and "network" not in settings:
+            log.warning(NETWORK, len(public), len({task.name for task in harbor_tasks}), ", ".join(public[:3]))
     options = job_options(name or traces[0].name, agent, model, seed, settings, user)
     for of_trace in {id(order.params): order.params for order in traces}.values():
         check_json(of_trace, "params")
