@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil  # type: ignore[import-untyped]
 from msgspec import structs
 
 from weavegen import sql
@@ -378,7 +379,7 @@ class Execution:
                 for earlier in range(step + 1):
                     self.verifier(earlier).solve(self.changes)
             (self.changes / "upper").mkdir(parents=True, exist_ok=True)
-        else:
+        elif not self.has_stopped():
             self.open_environment().stop()
         verdict = verifier.verify(self.changes / "upper", trusted=self.spec.agent == "oracle")
         if verdict.changed and verdict.cause is None:
@@ -386,6 +387,18 @@ class Execution:
                 traces.event(conn, self.trace_id, "not shown to the tests", ", ".join(verdict.changed))
         log.info("trace %d: verified on %s in %.1f s", self.trace_id, config.host, verdict.seconds)
         return Executed(evaluations=evaluations_of(verdict), output=verdict.output)
+
+    def has_stopped(self) -> bool:
+        """Whether an earlier attempt at this step has stopped the box, and the files that the agent left are here.
+
+        The steps that a rebuilt box repeats could leave other files. A restart of the host may have lost some.
+        """
+        config, upper = self.worker.config, self.changes / "upper"
+        with single().connect() as conn:
+            place = environments.place(conn, self.trace_id)
+        if self.claim.claims == 1 or place is None or place[0] != config.host or not upper.exists():
+            return False
+        return upper.stat().st_ctime > float(psutil.boot_time()) and Environment.find(config, self.trace_id) is None
 
     def rebuild(
         self, environment: Environment, past: list[tuple[int, Execute, Executed, Any]], cause: str | None
