@@ -164,6 +164,13 @@ def test_agents_without_a_model(home: Installation, tmp_path: Path) -> None:
     assert not list((home.home / "workspaces").glob("*/changes")), "the changes of ended traces are removed"
 
 
+def test_a_base_that_is_given_where_a_job_is_enqueued(home: Installation, base: Path, tmp_path: Path) -> None:
+    dockerfile = FILES["environment/Dockerfile"].replace(BASE, "weavegen.test/given:1")
+    place = write_task(tmp_path / "given", {"environment/Dockerfile": dockerfile})
+    job = run(home, "--harbor", place, "--agent", "oracle", "--image", f"weavegen.test/given:1={base}")
+    assert rewards(home, job) == [1.0]
+
+
 def test_react_and_weave(home: Installation, tmp_path: Path) -> None:
     """The simulated model has no policy for the task: its traces end, and are verified."""
     place = write_task(tmp_path / "sum")

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from tests.harbor.registry import LOGIN, log_in, serving
+from tests.harbor.registry import LOGIN, digest, log_in, serving, small_image
 from tests.harbor.world import BASE, FILES, TOML, World, write_task
 from tests.support.waiting import until
 from weavegen import folders
@@ -280,6 +280,43 @@ def test_another_added_base_makes_another_image(world: World, tmp_path: Path) ->
     assert arg.identity != new_arg.identity
     assert copy.identity != new_copy.identity
     assert same == new_same
+
+
+def test_base_of_an_oci_folder(world: World, tmp_path: Path) -> None:
+    """With the small image of the registry."""
+    (blobs := tmp_path / "oci" / "blobs" / "sha256").mkdir(parents=True)
+
+    def described(data: bytes, kind: str) -> dict[str, object]:
+        """Put a part into the folder."""
+        (blobs / digest(data).removeprefix("sha256:")).write_bytes(data)
+        return {"mediaType": f"application/vnd.oci.image.{kind}", "size": len(data), "digest": digest(data)}
+
+    settings, layer = (data for name, data in small_image().items() if name.startswith("sha256:"))
+    parts = {"config": described(settings, "config.v1+json"), "layers": [described(layer, "layer.v1.tar")]}
+    kind = "application/vnd.oci.image.manifest.v1+json"
+    manifest = described(json.dumps({"schemaVersion": 2, "mediaType": kind, **parts}).encode(), "manifest.v1+json")
+    (tmp_path / "oci" / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [manifest]}))
+    (tmp_path / "oci" / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+    images.add_base(world.config, "weavegen.test/oci:1", tmp_path / "oci")
+    task, files = prepared(world, tmp_path / "on-oci", "FROM weavegen.test/oci:1\nCOPY data/ /data/\n")
+    layers = [
+        images.layer_folder(world.config) / name for name in image_of(world.config, task, files).layers.split(":")
+    ]
+    assert {path.name for layer in layers for path in layer.iterdir()} == {"pulled.txt", "data"}
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_base_that_is_no_root_file_system_is_refused(world: World, tmp_path: Path, packed: bool) -> None:
+    """Such as the archive of `docker save`."""
+    (root := tmp_path / "saved").mkdir()
+    for name in ("manifest.json", "repositories"):
+        (root / name).write_text("{}")
+    with tarfile.open(archive := tmp_path / "saved.tar", "w") as opened:
+        opened.add(root, arcname=".")
+    place = archive if packed else root
+    with pytest.raises(UsageError, match=f"{place} is not a root file system, as it has neither usr nor bin"):
+        images.add_base(world.config, "weavegen.test/saved:1", place)
+    assert "weavegen.test/saved:1" not in images.added(world.config)
 
 
 def test_a_refused_task_stops_no_builds_of_others(world: World, tmp_path: Path) -> None:

@@ -315,9 +315,12 @@ def import_base(config: Config, name: str, source: Path) -> None:
             run_builder(config, ["tag", identity, name], 60)
             return
         recipe.mkdir()
+        listing = ["ls", str(source)] if source.is_dir() else ["tar", "-tf", str(source)]
+        names = subprocess.run(listing, capture_output=True, text=True, errors="replace").stdout
+        if not re.search(r"^(\./)?(usr|bin)(/|$)", names, re.MULTILINE):
+            advice = "`docker export` gives that of a container, and `docker save` something else"
+            raise UsageError(f"{source} is not a root file system, as it has neither usr nor bin: {advice}")
         if source.is_dir():
-            if not (source / "usr").is_dir() and not (source / "bin").is_dir():
-                raise UsageError(f"{source} is not a root file system: it has neither usr nor bin")
             command = ["tar", "--numeric-owner", "-C", str(source), "-cf", f"{recipe}/root.tar", "."]
             done = subprocess.run(command, capture_output=True, text=True, errors="replace")
             if done.returncode != 0:
