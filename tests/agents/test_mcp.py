@@ -197,7 +197,7 @@ def test_a_call_in_a_box_that_is_killed_is_reported_and_not_repeated(installatio
 
 
 def test_the_toolsmith_is_offered_the_tools(installation: Installation, web: Web) -> None:
-    """The scripted model writes no plan, so the stage that calls tools reads the request alone."""
+    """The scripted model writes no plan, so the stage that calls tools is the first that can."""
     made = installation.json("request", "create", "-o", json.dumps(["done"]), "--mcp", installation.home / "mcp.json")
     offered = "from blocks b join toolsets s on s.id = b.toolset_id where b.trace_id = :trace"
     [[trace]] = installation.sql("select trace_id from requests where id = :id", id=made["id"])
@@ -207,6 +207,19 @@ def test_the_toolsmith_is_offered_the_tools(installation: Installation, web: Web
     names = [schema["function"]["name"] for schema in json.loads(tools)]
     assert {"finish", "mcp__web__add"} < set(names)
     assert "The MCP server own can't be used: the MCP server own has ended with exit code 2" in body
+
+
+def test_the_toolsmith_calls_a_tool(installation: Installation, web: Web) -> None:
+    before, script = web.calls, [call("mcp__web__add", first=1), call("finish", success=True, result="It is 3.")]
+    options = ("-o", json.dumps(script), "--mcp", installation.home / "mcp.json")
+    made = installation.json("request", "create", *options)
+    query = "select t.job_id, t.id from requests r join traces t on t.id = r.trace_id where r.id = :id"
+    [[job, trace]] = installation.sql(query, id=made["id"])
+    installation.wait(job)
+    assert answers(installation, job) == [{"success": True, "output": "3"}]
+    assert web.calls == before + 1
+    [[returned]] = installation.sql("select returned from traces where id = :trace", trace=trace)
+    assert (returned["success"], returned["result"]) == (True, "It is 3.")
 
 
 def test_the_secret_is_nowhere_in_the_database_and_the_audit_is_clean(installation: Installation) -> None:

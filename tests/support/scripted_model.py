@@ -1,4 +1,4 @@
-"""A model server with a chat API alone, whose replies are in the conversation's last task: a JSON list of texts."""
+"""A model server with a chat API alone, whose replies are a line of the conversation's task: a JSON list of texts."""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +10,8 @@ from typing import Any
 
 def reply(messages: list[dict[str, Any]]) -> str:
     """The next text of the script: each reply of the model so far has used one."""
-    script = next((json.loads(one["content"]) for one in messages if str(one["content"]).startswith("[")), [])
+    lines = [line for one in messages if one["role"] == "user" for line in str(one["content"]).split("\n")]
+    script = next((json.loads(line) for line in lines if line.startswith('["')), [])
     said = sum(one["role"] == "assistant" for one in messages)
     return str(script[said]) if said < len(script) else "The script is over."
 
