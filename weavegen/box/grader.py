@@ -8,7 +8,6 @@ The agent's files lie in /app, where nothing is imported from: `bootstraps` and 
 """
 
 import builtins
-import ctypes
 import json
 import os
 import random
@@ -18,19 +17,16 @@ import types
 from typing import Any
 
 from weavegen.box import api, guard, importing, wire
+from weavegen.box.confine import hide_memory
 from weavegen.box.plain import failure, plain, remember_source, show
 from weavegen.box.user import begin
-
-PR_SET_DUMPABLE = 4
-"""From linux/prctl.h."""
 
 
 def main(descriptor: int) -> None:
     """Grade as the open file `descriptor` says, which sandbox/grading.py writes as JSON."""
     spec = begin(descriptor, "verdicts")
     pipe, seconds, code = int(spec["verdicts"]), float(spec["seconds"]), 0
-    # No program that an evaluation starts may read this memory or open this pipe.
-    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    hide_memory()  # no program that an evaluation starts may read this memory or open this pipe
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # process 1 of a box ignores signals without a handler
     signal.signal(signal.SIGALRM, lambda *_: os._exit(1))
     signal.alarm(int(seconds) + 60)  # if this process still runs then, the worker was killed

@@ -12,10 +12,13 @@ def reap_orphans() -> None:
     child = os.fork() if os.getpid() == 1 else 0
     if child == 0:
         return
+    import ctypes  # in process 1 alone
+
     null = os.open(os.devnull, os.O_RDWR)
     for number in (1, 2):
         os.dup2(null, number)
     os.closerange(3, 1024)
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: no code of the box may write to this memory
     while True:
         pid, status = os.wait()
         if pid == child:

@@ -23,6 +23,7 @@ from json import loads
 from typing import TYPE_CHECKING, Any
 
 from weavegen.box import api, guard, weave_agent
+from weavegen.box.confine import hide_memory
 from weavegen.box.server import REFUSALS
 from weavegen.box.wire import MAX_BYTES_FROM_BOX, BrokenFrame, frame, parse, read_frame, write
 
@@ -309,12 +310,14 @@ def try_all(runner: "Runner", op: dict[str, Any]) -> list[dict[str, Any]]:
             raise NotTried(why)
         files = Files([runner.app, *(folder for folder in ("/tmp", "/dev/shm") if os.path.isdir(folder))])
         gc.freeze()  # a collection in a copy would copy all memory
+        hide_memory()  # from the copies: they are of the same user
         try:
             with tempfile.TemporaryFile(buffering=0) as printed:
                 ops = ({**op, "source": source, "seconds": seconds} for source in candidates)
                 return [try_one(runner, each, files, printed.fileno()) for each in ops]
         finally:
             gc.unfreeze()
+            hide_memory(bool(processes()))  # a process that outlived the killing must not reach it later
 
 
 def try_one(runner: "Runner", op: dict[str, Any], files: Files, printed: int) -> dict[str, Any]:
@@ -388,6 +391,7 @@ def end_processes(child: int) -> None:
 
 def run_copy(runner: "Runner", op: dict[str, Any], answers: int, told: int, printed: int) -> None:
     """In the copy: run the block, and for an action the task's evaluations and the observation views after it."""
+    hide_memory(False)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # if memory is short, the copy is killed, not the original
     for descriptor in runner.server.descriptors():

@@ -56,6 +56,21 @@ PROCESSES = (
         lives,
     ),
     Attack(
+        "write to the memory of the box's process 1, and of its parent",
+        """
+        def rewrite(pid):
+            with open(f"/proc/{pid}/maps") as file:
+                place = next(int(line.split("-")[0], 16) for line in file if " rw-p " in line)
+            with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
+                memory.seek(place)
+                held = memory.read(8)
+                memory.seek(place)
+                return memory.write(held)
+        return [got(rewrite, pid) for pid in {1, os.getppid()}]
+        """,
+        lives,
+    ),
+    Attack(
         "reach the worker by its socket: pid, pidfd and files",
         """
         ways = []
