@@ -75,10 +75,12 @@ def round_of_an_action(conn: Connection) -> tuple[int, list[Any]]:
     return same[0].block_id, same
 
 
-def try_out(conn: Connection, candidate: Any, ran: bool, values: list[Any]) -> None:
-    """Record that a candidate was tried, with the values of the task's evaluations; None: it raised."""
+def try_out(conn: Connection, candidate: Any, ran: bool, values: list[Any], own: list[Any] | None = None) -> None:
+    """Record that a candidate was tried, with the values of the task's evaluations and of its own; None: it raised."""
     evaluations = [
-        {"title": "Is it so?", "value": value, "error": None if value is not None else "it raised"} for value in values
+        {"scope": scope, "title": "Is it so?", "value": value, "error": None if value is not None else "it raised"}
+        for scope, found in (("task", values), ("tick", own or []))
+        for value in found
     ]
     change(
         conn,
@@ -97,6 +99,15 @@ def test_an_evaluation_that_raised_counts_as_not_true(conn: Connection) -> None:
     try_out(conn, two, True, [True, False])
     query = "select achieved from candidate_values where candidate_id = :id"
     assert [float(rows(conn, query, id=it.candidate_id)[0][0]) for it in (one, two)] == [0.5, 0.5]
+
+
+def test_an_evaluation_that_an_action_adds_does_not_count_for_it(conn: Connection) -> None:
+    _, (_, one, two, *_) = round_of_an_action(conn)
+    try_out(conn, one, True, [True, False], own=[True, True])
+    try_out(conn, two, True, [], own=[True])
+    query = "select achieved from candidate_values where candidate_id = :id"
+    assert float(rows(conn, query, id=one.candidate_id)[0][0]) == 0.5
+    assert rows(conn, query, id=two.candidate_id) == [(None,)]
 
 
 def test_an_action_that_failed_after_its_subagent_returned_is_not_imitated(conn: Connection) -> None:

@@ -10,7 +10,8 @@ select
     + coalesce(b.preference, 0) as value,
   b.preference, b.id as block_id, o.ran, o.ran is false as failed,
   -- An evaluation that raised has no value and counts as not true, as in selection.
-  (select avg(coalesce((e ->> 'value' = 'true')::int, 0)) from jsonb_array_elements(r.evaluations) e) as achieved,
+  (select avg(coalesce((e ->> 'value' = 'true')::int, 0)) from jsonb_array_elements(r.evaluations) e
+    where e ->> 'scope' = 'task') as achieved,
   k.reward as tick_reward, k.protected as tick_protected
 from candidates c
 join steps s on s.id = c.step_id
