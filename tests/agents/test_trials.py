@@ -13,6 +13,7 @@ import pytest
 from tests.support import TICTACTOE
 from tests.support.installation import Installation
 from tests.support.ports import free_port
+from tests.support.protected_task import TASK
 
 EXECUTE = ("--set", "search=execute")
 
@@ -139,6 +140,23 @@ def test_a_trace_with_trials_can_be_forked_at_any_block(installation: Installati
 
 def test_the_corpus_is_sound(installation: Installation, job: int) -> None:
     assert installation.cli("audit").returncode == 0
+
+
+def test_trials_bring_back_no_evaluations_of_a_task_that_has_protected_ones(installation: Installation) -> None:
+    """In a copy they run beside the candidate's code, which can redefine them, and they decide what is chosen."""
+    file = installation.home / "protected.py"
+    file.write_text(TASK)
+    rows = installation.json("run", file, "-n", "1", "--ticks", "2", "--seed", "2", *EXECUTE)
+    assert {row["status"] for row in rows} == {"ended"}, rows
+    query = """
+        select count(*) filter (where c.type = 'action' and r.ran),
+          count(*) filter (where jsonb_path_exists(r.evaluations, '$[*] ? (@.scope == "task")'))
+        from trials r join candidates c on c.id = r.candidate_id join traces t on t.id = r.trace_id
+        where t.job_id = (select max(id) from jobs)
+    """
+    [[ran, evaluated]] = installation.sql(query)
+    assert ran > 0
+    assert evaluated == 0
 
 
 def test_the_best_leaves_of_a_tree_are_tried(installation: Installation) -> None:

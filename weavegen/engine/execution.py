@@ -143,7 +143,11 @@ class Execution:
         self.tried = [row.id for row in rows]
         source = encode([row.legal for row in rows]).decode()
         limits = dataclasses.replace(self.limits, seconds=self.limits.seconds * OPERATIONS * len(rows))
-        return self.ask_environment(environment, step_id, structs.replace(step, source=source), limits)
+        done = self.ask_environment(environment, step_id, structs.replace(step, source=source), limits)
+        if self.protected and step.subagent == "main" and step.type == "action":
+            # Of the task's evaluations only the protected ones count, and a copy runs them beside the candidate's code.
+            done = structs.replace(done, trials=tuple(structs.replace(one, evaluations=()) for one in done.trials))
+        return done
 
     def ask_environment(
         self, environment: Environment, step_id: int, step: Execute, limits: Limits, until: object = None
