@@ -194,6 +194,20 @@ def test_an_outcome_is_what_really_happened(environment: Environment) -> None:
     assert sixth.error.stage == "process"
 
 
+def test_an_evaluation_is_run_when_it_is_tried(environment: Environment) -> None:
+    """It is registered, so it ran; whether it raised is in its result. The task's evaluations are not run again."""
+    bodies = ("return count[0] == 1", "return unknown", "return self.generate_block('debug')")
+    sources = [action(body).replace("add_action", "add_evaluation") for body in bodies]
+    step = Execute(op="try", type=BlockType.EVALUATION, source=json.dumps(sources), candidates=((0, 0), (0, 1), (0, 2)))
+    done = environment.execute(next(step_ids), step)
+    assert [one.error for one in done.trials] == [None] * 3
+    found = [
+        [(each.scope, each.value, each.error and each.error.type) for each in one.evaluations] for one in done.trials
+    ]
+    assert found == [[("tick", True, None)], [("tick", None, "NameError")], []]
+    assert value(environment, "return len(self.current_tick.evaluations)") == 0
+
+
 def test_messages_are_read_and_not_delivered(environment: Environment) -> None:
     hall = private_channels()
     talk = (

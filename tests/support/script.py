@@ -109,6 +109,20 @@ class Script(World):
         return self.runs.pop(0) if self.runs else Executed(registered=("Go",), subagents=self.subagents)
 
 
+class Trials(Script):
+    """Trials of actions, or blocks of another type, have these results, in order. No other block is tried."""
+
+    trials: list[Executed]
+    of = T.ACTION
+
+    def executed(self, step: Execute) -> Executed:
+        if step.op != "try":
+            return super().executed(step)
+        if step.type is not self.of:
+            return Executed(not_tried="it is of another type")
+        return Executed(trials=tuple(self.trials.pop(0) for _ in step.candidates))
+
+
 def yes_no(odds: float) -> YesNo:
     yes = 1 / (1 + math.exp(-odds))
     return YesNo(yes=yes, no=1 - yes)

@@ -16,6 +16,7 @@ from weavegen.kernel.steps import (
     Failure,
     Hit,
     Lint,
+    Note,
     Reward,
     Sample,
     Score,
@@ -148,6 +149,7 @@ class Trace:
         self.journal: list[Entry] = []
         self.blocks: list[Block] = []
         self.rewards: list[Reward] = []
+        self.notes: list[Note] = []
         self.ended: Advance | None = None
         self.replays = 0
 
@@ -164,6 +166,8 @@ class Trace:
                 self.blocks.append(block)
             if isinstance(effect, Reward):
                 self.rewards.append(effect)
+            if isinstance(effect, Note):
+                self.notes.append(effect)
         self.journal += [Entry(step) for _, step in advance.steps]
         if advance.ended is not None:
             self.ended = advance

@@ -5,16 +5,28 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.support.policies import compose
 from tests.support.recording_server import Server
-from tests.support.script import FAILURE, GOOD, MAIN, Script, T, drafts, odds_for, samples, steps, tick, types, writes
+from tests.support.script import FAILURE, GOOD, MAIN, T, Trials, drafts, odds_for, samples, steps, tick, types, writes
 from tests.support.templates import MISTRAL
 from tests.support.world import Trace
 from weavegen.kernel import prompts
 from weavegen.kernel.context import block_stops, window
 from weavegen.kernel.settings import Settings, settings
-from weavegen.kernel.steps import Candidate, Execute, Executed, Failure, Hit, Prompt, Retrieve, Sample, Score
+from weavegen.kernel.steps import (
+    Asserted,
+    Candidate,
+    Evaluated,
+    Executed,
+    Failure,
+    Hit,
+    Prompt,
+    Retrieve,
+    Sample,
+    Score,
+)
 from weavegen.kernel.template import Template
 from weavegen.pool.client import ModelClient
 from weavegen.trace.blocks import BlockType
@@ -382,23 +394,10 @@ def test_the_tree_search_has_beam_1_lookahead_3_and_temperature_0_2() -> None:
 # ---------------------------------------------------------------------------------- search that executes
 
 
-class Trials(Script):
-    """Trials of actions have these results, in order. No other block is tried."""
-
-    trials: list[Executed]
-
-    def executed(self, step: Execute) -> Executed:
-        if step.op != "try":
-            return super().executed(step)
-        if step.type is not T.ACTION:
-            return Executed(not_tried="it is no action")
-        return Executed(trials=tuple(self.trials.pop(0) for _ in step.candidates))
-
-
-def tried(*results: Executed, s: dict[str, Any] | None = None, **answers: Any) -> Trace:
+def tried(*results: Executed, s: dict[str, Any] | None = None, of: BlockType = T.ACTION, **answers: Any) -> Trace:
     """One tick in which trials of actions have these results."""
     world = Trials(**answers)
-    world.trials = list(results)
+    world.trials, world.of = list(results), of
     trace = Trace(world, 1, settings({"search": "execute", "attempts": 1} | (s or {})))
     return trace.run()
 
@@ -423,6 +422,81 @@ def test_a_candidate_that_does_not_compile_may_win_where_none_was_tried() -> Non
     )
     [action] = [block for block in trace.blocks if block.type is T.ACTION]
     assert not action.compiles
+
+
+def outcome(*values: bool | None, tick: bool = False, **more: Any) -> Executed:
+    """A trial after which the task's evaluations have these values. Before it, the first was true. None: it raised."""
+    scope: Any = "tick" if tick else "task"
+    evaluations = tuple(
+        Evaluated(title=f"{n}?", scope=scope, value=value, error=FAILURE if value is None else None)
+        for n, value in enumerate(values)
+    )
+    before = structs.replace(MAIN, evaluations=(Evaluated(title="0?", scope="task", value=True),))
+    return Executed(evaluations=evaluations, subagents=(before,), **more)
+
+
+def sampled(type: BlockType, *results: Executed, **answers: Any) -> list[int]:
+    """The number of candidates in each round for the first block of a type."""
+    return [step.n for step in samples(tried(*results, **answers), type)]
+
+
+def test_evaluations_that_were_false_before_ask_for_no_more_candidates() -> None:
+    """At the start of a game, nobody has won."""
+    assert sampled(T.ACTION, outcome(True, False)) == [1]
+
+
+def test_a_candidate_after_which_fewer_evaluations_are_true_is_not_good_enough() -> None:
+    """As many may be true as before: a game that is won is not open any more."""
+    four = [outcome(False, False)] * 4
+    assert sampled(T.ACTION, outcome(False, False), *four[1:], outcome(True, False)) == [1, 4]
+    assert sampled(T.ACTION, outcome(False, True)) == [1]
+
+
+def test_a_candidate_that_caught_the_error_of_an_assertion_is_not_good_enough() -> None:
+    caught = outcome(True, assertions=(Asserted(question="Did it go?", answer=False),))
+    assert sampled(T.ACTION, caught, *[outcome(True)] * 4) == [1, 4]
+
+
+def test_an_evaluation_that_raises_when_it_is_tried_is_not_good_enough() -> None:
+    raises, says_no = outcome(None, tick=True), outcome(False, tick=True)
+    assert sampled(T.EVALUATION, raises, *[says_no] * 4, of=T.EVALUATION) == [1, 4]
+    assert sampled(T.EVALUATION, says_no, of=T.EVALUATION) == [1]
+
+
+def test_the_block_is_drawn_from_the_round_that_got_furthest() -> None:
+    """Later rounds may get less far, and retrieve blocks for their prompts."""
+    failed = [Executed(error=FAILURE)] * 4
+    trace = tried(outcome(False, False), *failed, *failed, text=numbered)
+    rounds = samples(trace, T.ACTION)
+    assert [step.n for step in rounds] == [1, 4, 16]
+    [action] = [block for block in trace.blocks if block.type is T.ACTION]
+    assert "go_1_0" in action.body
+    assert action.bm25_query is None
+    trace = tried(outcome(False, False), outcome(False, False), *failed[1:], *failed, text=numbered)
+    [action] = [block for block in trace.blocks if block.type is T.ACTION]
+    assert "go_4_" in action.body, "Is it from the later one of two equal rounds?"
+    assert action.bm25_query
+
+
+def numbered(step: Sample, at: int) -> str:
+    """A text with the size of its round and its position in it."""
+    return GOOD[step.prompt.type].replace("action_go", f"action_go_{step.n}_{at}")
+
+
+def test_a_difference_between_a_trial_and_the_block_is_recorded() -> None:
+    def noted(*runs: Executed) -> list[str]:
+        trace = tried(outcome(True), runs=runs)
+        return [note.detail for note in trace.notes if note.kind == "divergence"]
+
+    assert noted(Executed(error=FAILURE)) == ["a block of type action failed (KeyError), other than when it was tried"]
+    assert noted(Executed()) == []
+
+
+def test_the_reason_why_no_candidate_could_be_tried_is_recorded() -> None:
+    trace = tried(Executed(), of=T.DEBUG)
+    assert {(note.kind, note.detail) for note in trace.notes} >= {
+        ("not tried", "a block of type action: it is of another type")
+    }
 
 
 def test_the_evaluator_decides_about_a_candidate_that_was_not_tried_to_its_end() -> None:

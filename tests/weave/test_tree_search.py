@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.script import T, odds_for, samples, tick, writes
+from tests.support.script import FAILURE, GOOD, T, Trials, drafts, odds_for, samples, tick, writes
+from tests.support.world import Trace
 from weavegen.agents.tree_search import Node, Tree, logsumexp
-from weavegen.kernel.steps import Candidate, Sample
+from weavegen.kernel.settings import settings
+from weavegen.kernel.steps import Candidate, Executed, Sample
 
 OPEN = Candidate(text='"""It goes on, ', finish_reason="length", tokens=1)
 
@@ -174,3 +176,62 @@ def test_the_leaf_is_chosen_by_phi_plus_gumbel_noise() -> None:
         taken[leaves.index(tree.take())] += 1
     for number, exact in enumerate(P):
         assert taken[number] / runs == pytest.approx(exact, abs=4 * math.sqrt(exact / runs))
+
+
+# --------------------------------------------------------------------------------------- trials
+
+BEGUN = Candidate(text="def action_go(self):\n    a =", finish_reason="length", tokens=1)
+FAILED = Executed(error=FAILURE)
+
+
+def tried(*results: Executed, **answers: Any) -> Trace:
+    """One tick whose actions grow in trees. Trials of actions have these results."""
+    s = {"search": "tree-execute", "tree_first": 0, "tree_children": 2, "tree_round": 2, "attempts": 1}
+    s |= answers.pop("s", {})
+    world = Trials(**{"odds": lambda step, at: float(-at), **answers})
+    world.trials = list(results)
+    return Trace(world, 1, settings(s)).run()
+
+
+def written(trace: Trace) -> tuple[int, int] | None:
+    """The place of the candidate that became the action."""
+    [draft] = drafts(trace, T.ACTION)
+    return draft.candidate
+
+
+def test_a_leaf_that_succeeded_ends_the_search() -> None:
+    trace = tried(FAILED, Executed())
+    [step] = samples(trace, T.ACTION)
+    assert step.n == 2
+    place = written(trace)
+    assert place is not None
+    assert place[1] == 1
+
+
+def test_a_leaf_that_was_not_tried_is_preferred_to_one_that_failed() -> None:
+    trace = tried(FAILED, s={"trials": 1, "tree_nodes": 2, "tree_beam": 2})
+    place = written(trace)
+    assert place is not None
+    assert place[1] == 1, "The one that failed has the higher score."
+
+
+def test_the_value_of_a_leaf_is_its_outcome() -> None:
+    """A finished leaf that failed does not end the search, whatever its score: the beam keeps an unfinished one."""
+
+    def is_begun(step: Sample, at: int) -> bool:
+        return (step.prompt.type, step.depth, at) == (T.ACTION, 1, 1)
+
+    for seed in range(5):
+        trace = tried(
+            FAILED,
+            Executed(),
+            Executed(),
+            seed=seed,
+            s={"tree_nodes": 4},
+            text=lambda step, at: BEGUN if is_begun(step, at) else GOOD[step.prompt.type],
+            odds=lambda step, at: -3.0 if is_begun(step, at) else 3.0,
+        )
+        first, second = samples(trace, T.ACTION)
+        assert first.parent is None
+        assert second.parent is not None
+        assert second.parent[1] == 1

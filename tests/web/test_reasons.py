@@ -37,7 +37,7 @@ def test_a_rejected_round_is_listed_after_the_last_one() -> None:
 
 
 def test_only_candidates_that_got_furthest_when_they_were_tried_are_in_the_draw() -> None:
-    """One that does not compile got no further than one that failed. If none was tried, all are in the draw."""
+    """One that does not compile got less far than one that failed. If none was tried, all are in the draw."""
     block, failed, illegal = candidate(1, 1.0, chosen=True), candidate(2, 3.0), candidate(3, 4.0, compiles=False)
     rounds([block, failed, illegal])
     assert None not in {one.share for one in (block, failed, illegal)}
@@ -50,7 +50,23 @@ def test_only_candidates_that_got_furthest_when_they_were_tried_are_in_the_draw(
     failed, illegal = candidate(1, 3.0, chosen=True), candidate(2, 4.0, compiles=False)
     failed.trial = {"ran": False, "exception": "KeyError"}
     rounds([failed, illegal])
-    assert None not in {failed.share, illegal.share}
+    assert [failed.share, illegal.share] == [1.0, None]
+
+
+def test_a_later_round_that_got_less_far_is_listed_as_such() -> None:
+    block, late = candidate(1, -3.0, chosen=True), candidate(2, 1.0, round=1)
+    block.trial, late.trial = {"ran": True}, {"ran": False, "exception": "KeyError"}
+    first, last = rounds([block, late])
+    assert (first.number, last.number) == (0, 1)
+    assert last.verdict == "No candidate got as far as the block when it was tried"
+    assert late.reason == "Failed when it was tried (KeyError); another one got further when it was tried"
+
+
+def test_a_candidate_that_ran_but_is_not_sound_got_less_far() -> None:
+    block, caught = candidate(1, 1.0, chosen=True), candidate(2, 3.0)
+    block.trial, caught.trial = {"ran": True, "sound": True}, {"ran": True, "sound": False}
+    rounds([block, caught])
+    assert [block.share, caught.share] == [1.0, None]
 
 
 def test_not_compiling_is_the_first_reason() -> None:

@@ -12,7 +12,7 @@ from weavegen.kernel.steps import Candidate, Execute, Executed, Lint, Note, Pena
 from weavegen.trace.blocks import BlockType
 
 
-@dataclass(frozen=True)
+@dataclass
 class BlockRequest:
     """A block to write."""
 
@@ -25,7 +25,7 @@ class BlockRequest:
     """Added to the instruction."""
     after_debug: bool = False
     tries: bool = False
-    """Whether the best candidates are tried."""
+    """Whether the best candidates are tried. False once there could be no copy of the environment."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,23 @@ class ScoredCandidate:
     @property
     def achieved(self) -> float:
         """How far it got when it was tried."""
-        done = () if self.trial is None else self.trial.evaluations
-        return achieved(self.ran, self.verdict.compiles, [one.value is True for one in done if one.scope == "task"])
+        trial = self.trial or Executed()
+        checks = [one.value is True for one in trial.evaluations if one.scope == "task"]
+        held = [one.answer for one in trial.assertions]
+        held += [one.error is None for one in trial.evaluations if one.scope == "tick"]
+        return achieved(self.ran, self.verdict.compiles, checks, all(held))
+
+    def succeeded(self, subagent: str) -> bool:
+        """Whether it ran when it was tried, is sound, and left as many of the task's evaluations true as the last tick.
+
+        Nothing more is asked of it: before the end of a task, an evaluation such as "Did we win?" can't be true.
+        """
+        trial = self.trial or Executed()
+        states = [state for state in trial.subagents if state.name == subagent]
+        before = {one.title for state in states for one in state.evaluations if one.value is True}
+        after = [one for one in trial.evaluations if one.scope == "task"]
+        kept = sum(one.value is True for one in after) >= sum(one.title in before for one in after)
+        return self.achieved >= 2.0 and kept
 
     @cached_property
     def promise(self) -> float:
@@ -123,11 +138,12 @@ def try_best(t: Tick, request: BlockRequest, candidates: Sequence[ScoredCandidat
     done: Executed = yield Execute(op="try", subagent=t.subagent, type=request.type, candidates=places)
     if done.not_tried is not None:
         t.emit(Note(kind="not tried", detail=f"a block of type {request.type}: {done.not_tried}"))
+        request.tries = False  # nothing really runs before the block is written
     results = dict(zip(places, done.trials, strict=False))
     return [replace(one, trial=results.get(one.position)) for one in candidates]
 
 
 def drawn(t: Tick, candidates: Sequence[ScoredCandidate]) -> ScoredCandidate:
     """One of the candidates, by softmax(score); if some were tried, among those that got furthest."""
-    candidates = furthest(candidates)
+    candidates = furthest(candidates, [candidate.achieved for candidate in candidates])
     return candidates[draw([candidate.score for candidate in candidates], t.seed("draw"))]

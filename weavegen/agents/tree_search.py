@@ -25,8 +25,9 @@ def tree_search(t: Tick, request: BlockRequest, prompt: Prompt) -> Part[ScoredCa
     """Grow a tree of unfinished blocks until its budget is spent or all kept nodes are finished. Draw a leaf.
 
     While a node may be expanded, its logit comes from its promise. Once the budget is spent, the logit of an
-    unfinished node comes from its score: the node is then a block that was cut off before its end. If the best leaves
-    are tried and one runs, the draw is among those that got furthest.
+    unfinished node comes from its score: the node is then a block that was cut off before its end. If blocks of this
+    type are tried, the best finished leaves of each round are. Their logits then come from their outcomes, and one that
+    succeeded ends the search. The draw is among those that got furthest.
     """
     s = request.settings
     tree = Tree(random.Random(t.seed("tree")))
@@ -49,11 +50,17 @@ def tree_search(t: Tick, request: BlockRequest, prompt: Prompt) -> Part[ScoredCa
             for leaf in tree.leaves():
                 if not leaf.done:
                     tree.set_logit(leaf, candidates[leaf].score / s.tree_temperature)
+        whole = [leaf for leaf in tree.leaves() if (leaf.done or not budget) and candidates[leaf].trial is None]
+        tried = yield from try_best(t, request, [candidates[leaf] for leaf in whole])
+        candidates |= zip(whole, tried, strict=True)
+        for leaf in whole:
+            if (one := candidates[leaf]).ran is not None:  # the outcome weighs more than scores and penalties can
+                tree.set_logit(leaf, (one.score + 100.0 * (one.achieved - 1.0)) / s.tree_temperature)
+        if any(one.succeeded(t.subagent) for one in tried):
+            break
         tree.prune(s.tree_beam)
-    leaves = yield from try_best(t, request, [candidates[leaf] for leaf in tree.leaves()])
-    if any(leaf.ran for leaf in leaves):
-        return drawn(t, leaves)
-    return candidates[tree.take()]
+    leaves = [candidates[leaf] for leaf in tree.leaves()]
+    return candidates[tree.take()] if all(one.ran is None for one in leaves) else drawn(t, leaves)
 
 
 @dataclass(eq=False, slots=True)

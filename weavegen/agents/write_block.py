@@ -62,7 +62,7 @@ def write_block(
         tries=tries and s.search.endswith("execute"),
     )
     draft = Append(type=type, body="", began=t.cursor.now, block_size=request.max_tokens, **header)
-    draft, prompt, chosen = yield from (by_tree if s.search.startswith("tree") else cascade)(t, request, draft)
+    draft, prompt, chosen = yield from search(t, request, draft)
     verdict, answers = chosen.verdict, chosen.answers
     body = normalise_body(type, verdict.rewritten)  # so that what is executed and scored is what is recorded
     if verdict.compiles and body != chosen.candidate.text.strip("\n"):
@@ -87,44 +87,42 @@ Search: TypeAlias = tuple[Append, Prompt, ScoredCandidate]
 """The result of a search: the draft with its query, the last prompt, the chosen candidate."""
 
 
-def cascade(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
-    """Sample growing rounds until a round has a good candidate. Draw from the last round by softmax(score)."""
-    prompt = open_prompt(t, draft, request.hint)
-    rounds = list(enumerate(request.settings.rounds))
-    if request.type is BlockType.ORIENTATION and not request.settings.show_draft:
-        rounds = rounds[1:] or rounds  # an orientation always retrieves, so its first round could not end the search
+def search(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
+    """Sample growing rounds, or one round and then a tree, until a candidate is good enough. Draw by softmax(score).
+
+    The draw is from the last round, unless an earlier one got further when its candidates were tried.
+    """
+    s, prompt = request.settings, open_prompt(t, draft, request.hint)
+    is_tree, orients = s.search.startswith("tree"), request.type is BlockType.ORIENTATION
+    rounds = [(number, n) for number, n in enumerate((s.tree_first,) if is_tree else s.rounds) if n]
+    if orients and (is_tree or (rounds[1:] and not s.show_draft)):
+        rounds = rounds[1:]  # an orientation always retrieves, so its first round could not end the search
     candidates: list[ScoredCandidate] = []
+    found: list[Search] = []
     for number, n in rounds:
         if number == 1 and request.type in RETRIEVES:
             draft, prompt = yield from retrieve(t, draft, prompt)
-        if number and request.settings.show_draft:
-            best = max(furthest(candidates), key=lambda one: one.score)
+        if number and s.show_draft:
+            best = max(furthest(candidates, [one.achieved for one in candidates]), key=lambda one: one.score)
             prompt = msgspec.structs.replace(prompt, draft=best.verdict.rewritten)
         candidates = yield from sample(t, request, prompt, n, number)
         candidates = yield from try_best(t, request, candidates)
-        may_end = number > 0 or request.type is not BlockType.ORIENTATION
-        if may_end and good_enough(candidates, request.settings.accept):
+        found.append((draft, prompt, drawn(t, candidates)))
+        may_end = number > 0 or not orients
+        if may_end and good_enough(candidates, s.tree_accept if is_tree else s.accept, t.subagent):
             break
-    return draft, prompt, drawn(t, candidates)
+    else:
+        if is_tree and request.type in RETRIEVES:
+            draft, prompt = yield from retrieve(t, draft, prompt)
+        if is_tree:
+            found.append((draft, prompt, (yield from tree_search(t, request, prompt))))
+    return max(reversed(found), key=lambda one: one[2].achieved if one[2].ran else 0.0)
 
 
-def by_tree(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
-    """Sample one round. If it has no good candidate, and always for an orientation, search a tree."""
-    s, prompt = request.settings, open_prompt(t, draft, request.hint)
-    if s.tree_first and request.type is not BlockType.ORIENTATION:
-        candidates: list[ScoredCandidate] = yield from sample(t, request, prompt, s.tree_first, 0)
-        candidates = yield from try_best(t, request, candidates)
-        if good_enough(candidates, s.tree_accept):
-            return draft, prompt, drawn(t, candidates)
-    if request.type in RETRIEVES:
-        draft, prompt = yield from retrieve(t, draft, prompt)
-    return draft, prompt, (yield from tree_search(t, request, prompt))
-
-
-def good_enough(candidates: Sequence[ScoredCandidate], threshold: float) -> bool:
-    """Whether the round's best candidate is good enough to end the search: if some were tried, whether one ran."""
+def good_enough(candidates: Sequence[ScoredCandidate], threshold: float, subagent: str = "main") -> bool:
+    """Whether the best of a round is good enough to end the search. If some were tried: whether one succeeded."""
     if any(candidate.ran is not None for candidate in candidates):
-        return any(candidate.ran for candidate in candidates)
+        return any(candidate.succeeded(subagent) for candidate in candidates)
     best = max(candidates, key=lambda candidate: candidate.score)
     return best.verdict.compiles and best.score >= threshold
 

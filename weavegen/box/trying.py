@@ -114,14 +114,6 @@ def drop_connections(listener: socket.socket) -> None:
             listener.settimeout(timeout)
 
 
-def restart_servers() -> None:
-    """Serve again in a copy, whose threads are gone."""
-    for server in list(servers):
-        del servers[server]
-        server._BaseServer__is_shut_down = threading.Event()
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-
-
 class Files:
     """The files of some folders as they are now."""
 
@@ -390,7 +382,7 @@ def end_processes(child: int) -> None:
 
 
 def run_copy(runner: "Runner", op: dict[str, Any], answers: int, told: int, printed: int) -> None:
-    """In the copy: run the block, and for an action the task's evaluations and the observation views after it."""
+    """In the copy: run the block; after an action the evaluations and the views, after an evaluation the tick's."""
     hide_memory(False)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # if memory is short, the copy is killed, not the original
@@ -401,14 +393,19 @@ def run_copy(runner: "Runner", op: dict[str, Any], answers: int, told: int, prin
     runner.output = Output(printed)  # type: ignore[assignment]
     runner.server = Relay(answers, told)  # type: ignore[assignment]
     api.work = api.delegate = weave_agent.write = waits  # type: ignore[assignment]
-    restart_servers()
+    for server in list(servers):  # its thread is gone
+        del servers[server]
+        server._BaseServer__is_shut_down = threading.Event()
+        threading.Thread(target=server.serve_forever, daemon=True).start()
     result = runner.execute({**op, "op": "run"})
     error = result.get("error")
     if error is not None and error["type"] == NotTried.__name__:
         result = {"not_tried": error["message"]}
-    elif error is None and op.get("type") == "action":
-        result["evaluations"] = runner.execute({**op, "op": "evaluate", "source": ""}).get("evaluations", [])
-        result["views"] = runner.execute({**op, "op": "begin"}).get("views", [])
+    elif error is None and op.get("type") in ("action", "evaluation"):
+        done = runner.execute({**op, "op": "evaluate", "source": ""}).get("evaluations", [])
+        result["evaluations"] = [one for one in done if one.get("error", {}).get("type") != NotTried.__name__]
+        if op["type"] == "action":
+            result["views"] = runner.execute({**op, "op": "begin"}).get("views", [])
     write(told, frame({"result": result}, MAX_BYTES_FROM_BOX))
 
 

@@ -4,10 +4,11 @@ import math
 import random
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from weavegen.kernel.steps import Penalties, YesNo
 
+T = TypeVar("T")
 Line: TypeAlias = tuple[float, float]
 """A correction of log odds: slope and intercept."""
 FLOOR = 1e-9
@@ -55,30 +56,18 @@ def draw(scores: Sequence[float], seed: int) -> int:
     return random.Random(seed).choices(range(len(scores)), weights)[0]
 
 
-def achieved(ran: bool | None, compiles: bool, checks: Sequence[bool] = ()) -> float:
+def achieved(ran: bool | None, compiles: bool, checks: Sequence[bool] = (), sound: bool = True) -> float:
     """How far a candidate came when it was tried: whether it `ran`, and whether each of the task's evaluations is true.
 
-    0: it failed, or it does not compile; 1: it was not tried; from 2 on: it ran, plus the share of true evaluations.
+    0 or 1: it was not tried, and does not compile or does; 0.5: it failed; 1.5: it ran, but is not `sound`, because an
+    assertion did not hold or its own evaluation raised; from 2 on: it ran, plus the share of true evaluations.
     """
     if ran is None:
         return float(compiles)
-    return 2.0 + sum(checks) / max(len(checks), 1) if ran else 0.0
+    return (2.0 + sum(checks) / max(len(checks), 1) if sound else 1.5) if ran else 0.5
 
 
-class Tried(Protocol):
-    """A candidate that may have been tried."""
-
-    @property
-    def ran(self) -> bool | None: ...
-
-    @property
-    def achieved(self) -> float: ...
-
-
-T = TypeVar("T", bound=Tried)
-
-
-def furthest(candidates: Sequence[T]) -> list[T]:
+def furthest(candidates: Sequence[T], achieved: Sequence[float]) -> list[T]:
     """Those that got furthest when they were tried; all if none ran or failed then."""
-    tried, most = any(one.ran is not None for one in candidates), max(one.achieved for one in candidates)
-    return [one for one in candidates if not tried or one.achieved == most]
+    tried = not {0.0, 1.0}.issuperset(achieved)
+    return [one for one, own in zip(candidates, achieved, strict=True) if not tried or own == max(achieved)]

@@ -31,7 +31,7 @@ class Candidate:
     linted: dict[str, Any]
     """As in traces.penalties. Empty if the text was not linted."""
     trial: dict[str, Any] = field(default_factory=dict)
-    """Its row of the table trials. Empty if it was not tried."""
+    """Its row of the table trials, and whether it is `sound`. Empty if it was not tried."""
     annotations: list[dict[str, Any]] | None = None
     """What people say about it."""
     share: float | None = None
@@ -88,7 +88,7 @@ class Candidate:
     def achieved(self) -> float:
         """How far it got when it was tried."""
         checks = [one["value"] is True for one in self.trial.get("evaluations", ()) if one["scope"] == "task"]
-        return achieved(self.ran, not self.illegal, checks)
+        return achieved(self.ran, not self.illegal, checks, self.trial.get("sound", True))
 
     @property
     def selection(self) -> float | None:
@@ -140,6 +140,8 @@ def verdict(members: list[Candidate], chosen: Candidate | None, is_tree: bool) -
         return how if members[1:] else "The only candidate"
     if members[0].run < chosen.run:
         return "From an earlier run of the tick, which was started again"
+    if members[0].round > chosen.round:
+        return "No candidate got as far as the block when it was tried"
     best = max(map(_selection, members))
     score = f"; its best candidate had {best:+.2f}" if best > -math.inf else ""
     return f"No candidate was good enough, so the next round was sampled{score}"
@@ -147,7 +149,7 @@ def verdict(members: list[Candidate], chosen: Candidate | None, is_tree: bool) -
 
 def set_shares(members: list[Candidate]) -> None:
     """Set the probability of each candidate in the draw: softmax of what the selection used."""
-    members = furthest(members)
+    members = furthest(members, [candidate.achieved for candidate in members])
     scores = [_selection(candidate) for candidate in members]
     if -math.inf in scores:
         return
