@@ -222,6 +222,22 @@ def test_an_action_that_waited_ran_unless_the_block_with_the_answer_failed(writt
             assert rows(written, f"select action_ran from {view}") == [{"action_ran": ran}], (waited, view)
 
 
+NOT_TRIED = """
+    update steps set request = request || '{"op": "try"}', result = '{"not_tried": "why"}'
+    where id in (select min(id) from steps where kind = 'execute' and tick > 0 and trace_id = 1)
+"""
+
+
+def test_blocks_whose_candidates_could_not_be_tried_are_counted(written: Database) -> None:
+    views = ("tick_stats", "trace_stats", "yield_by_job")
+    assert [scalar(written, f"select sum(not_tried) from {view}") for view in views] == [0, 0, 0]
+    with written.begin() as conn:
+        conn.execute(Statement(NOT_TRIED))
+    with written.connect() as conn:
+        list(refresh_views(conn))
+    assert [scalar(written, f"select sum(not_tried) from {view}") for view in views] == [1, 1, 1]
+
+
 def test_a_task_without_evaluations_has_no_success(written: Database) -> None:
     success = "select trace_id, success from trace_stats where job_id = 1 order by 1"
     task = "select array_agg(distinct scope) from evaluations"

@@ -20,6 +20,7 @@ with
   done as (
     select
       trace_id, tick, count(*) as steps,
+      count(*) filter (where kind = 'execute' and request ->> 'op' = 'try' and result ? 'not_tried') as not_tried,
       coalesce(sum(model_seconds), 0) as model_seconds,
       coalesce(sum(environment_seconds), 0) as environment_seconds,
       coalesce(sum(working_seconds - coalesce(model_seconds, 0) - coalesce(environment_seconds, 0)), 0)
@@ -45,6 +46,7 @@ select
   case when k.finished_at is null then r.action_ran else r.action_answered end as action_ran, r.action_score,
   coalesce(c.candidates, 0) as candidates,
   coalesce(c.sampled_tokens, 0) as sampled_tokens, coalesce(c.kept_tokens, 0) as kept_tokens,
+  coalesce(d.not_tried, 0) as not_tried,
   coalesce(d.steps, 0) as steps, coalesce(d.model_seconds, 0) as model_seconds,
   coalesce(d.environment_seconds, 0) as environment_seconds, coalesce(d.own_seconds, 0) as own_seconds,
   coalesce(d.waiting_seconds, 0) as waiting_seconds,
@@ -94,6 +96,8 @@ comment on column tick_stats.candidates is
   'Sampled candidates, with rejected ones, queries and those of restarted runs.';
 comment on column tick_stats.sampled_tokens is 'Tokens of these candidates.';
 comment on column tick_stats.kept_tokens is 'Tokens of the candidates that became blocks.';
+comment on column tick_stats.not_tried is
+  'Blocks whose candidates could not be tried, so that the evaluator alone chose; an event says why.';
 comment on column tick_stats.steps is
   'Steps that workers did, with those of restarted runs; none that only waits, and no copies of a fork.';
 comment on column tick_stats.model_seconds is 'Seconds that its steps waited for the model server.';

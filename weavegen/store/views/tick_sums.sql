@@ -12,7 +12,7 @@ from (select
   sum(not_evaluated)::bigint as not_evaluated,
   sum(tick_reward) filter (where tick > 0) as total_reward,
   sum(actions)::bigint as actions, sum(errors)::bigint as errors, sum(debugs)::bigint as debugs,
-  sum(backtracks)::bigint as backtracks, sum(illegal)::bigint as illegal,
+  sum(backtracks)::bigint as backtracks, sum(illegal)::bigint as illegal, sum(not_tried)::bigint as not_tried,
   avg(action_ran::integer)::double precision as ran_share,
   count(*) filter (where repeats = 1) as loops, max(repeats) as longest_loop, sum(steps)::bigint as steps,
   sum(model_seconds) as model_seconds, sum(environment_seconds) as environment_seconds,
@@ -43,6 +43,8 @@ comment on column tick_sums.errors is 'Error blocks.';
 comment on column tick_sums.debugs is 'Debug blocks.';
 comment on column tick_sums.backtracks is 'Backtrack blocks.';
 comment on column tick_sums.illegal is 'Blocks that are not legal Python.';
+comment on column tick_sums.not_tried is
+  'Blocks whose candidates could not be tried, so that the evaluator alone chose; an event says why.';
 comment on column tick_sums.ran_share is
   'Share of the ticks with an executed action in which an action ran without errors.';
 comment on column tick_sums.loops is 'How often a tick repeated the tick before, after one that did not.';

@@ -6,7 +6,7 @@ select
   k.kept_tokens, round(k.kept_tokens::numeric / nullif(k.sampled_tokens, 0), 4)::double precision as kept_share,
   t.candidates, t.written,
   round(t.candidates::numeric / nullif(t.written, 0), 4)::double precision as candidates_per_block,
-  k.reward, k.rewarded_ticks, k.protected_ticks, k.not_evaluated, k.total_reward, k.actions, k.errors, k.debugs, k.backtracks, k.illegal, k.ran_share,
+  k.reward, k.rewarded_ticks, k.protected_ticks, k.not_evaluated, k.total_reward, k.actions, k.errors, k.debugs, k.backtracks, k.illegal, k.not_tried, k.ran_share,
   coalesce(k.loops, 0) as loops, coalesce(k.longest_loop, 0) as longest_loop, k.steps, k.model_seconds,
   k.environment_seconds, k.own_seconds, k.waiting_seconds,
   extract(epoch from coalesce(t.finished_at, now()) - t.started_at)::double precision as seconds, t.restarts,
@@ -57,6 +57,8 @@ comment on column trace_stats.errors is 'Error blocks.';
 comment on column trace_stats.debugs is 'Debug blocks.';
 comment on column trace_stats.backtracks is 'Backtrack blocks.';
 comment on column trace_stats.illegal is 'Blocks that are not legal Python.';
+comment on column trace_stats.not_tried is
+  'Blocks whose candidates could not be tried, so that the evaluator alone chose; an event says why.';
 comment on column trace_stats.ran_share is
   'Share of the ticks with an executed action in which an action ran without errors.';
 comment on column trace_stats.loops is 'How often a tick repeated the tick before, after one that did not.';

@@ -13,6 +13,7 @@ select
   (sum(sampled_tokens) / nullif(sum(own_bytes) filter (where trace_status = 'ended') / 1e6, 0))::double precision
     as tokens_per_kept_megabyte,
   (sum(reward * rewarded_ticks) / nullif(sum(rewarded_ticks), 0))::double precision as reward,
+  sum(not_tried)::bigint as not_tried,
   sum(model_seconds) as model_seconds, sum(environment_seconds) as environment_seconds,
   sum(own_seconds) as own_seconds, sum(waiting_seconds) as waiting_seconds,
   extract(epoch from max(coalesce(finished_at, case when started_at is not null then now() end)) - min(started_at))
@@ -46,6 +47,8 @@ comment on column yield_by_job.kept_tokens is 'Tokens of the candidates that bec
 comment on column yield_by_job.kept_share is 'kept_tokens as a share of the tokens of all candidates, both as of the last refresh.';
 comment on column yield_by_job.tokens_per_kept_megabyte is 'Sampled tokens for each kept megabyte.';
 comment on column yield_by_job.reward is 'Mean reward of its ticks, without the bootstraps''.';
+comment on column yield_by_job.not_tried is
+  'Blocks whose candidates could not be tried, so that the evaluator alone chose; an event says why.';
 comment on column yield_by_job.model_seconds is
   'Seconds that steps waited for model servers. Steps wait at the same time, here and below.';
 comment on column yield_by_job.environment_seconds is 'Seconds that steps waited for environments.';
