@@ -687,6 +687,14 @@ def test_every_check_of_the_database_has_a_damage_case() -> None:
     assert planted == {check.name for check in CHECKS if check.subject != "host" and not check.remark}
 
 
+OTHERWISE = """
+    update trials set value = '"other"' where ran and candidate_id = (
+      select min(b.candidate_id) from blocks b join trials r using (candidate_id)
+      where b.type = 'action' and b.ran and r.ran and b.trace_id = r.trace_id)
+"""
+"""An action returned something else when it was tried."""
+
+
 def test_remarks_are_not_damage(corpus: Corpus) -> None:
     with corpus.db.connect() as conn:
         detail = "3 steps done again: steps 7 came out otherwise"
@@ -697,12 +705,15 @@ def test_remarks_are_not_damage(corpus: Corpus) -> None:
                 {"trace": corpus.game, "kind": "environment rebuilt", "detail": detail},
             ],
         )
+        conn.execute(Statement(OTHERWISE))
         report = prove(conn, Scope(), 3600, None)
         conn.rollback()
     assert report.damage == 0
     remarks = {one.name: one.findings for one in report.outcomes if one.found}
-    assert set(remarks) == {"isolation", "rebuilt"}
+    assert set(remarks) == {"isolation", "rebuilt", "diverged"}
     assert remarks["rebuilt"][0].problem == detail
+    [finding] = remarks["diverged"]
+    assert 'returned "other" when it was tried, and returned ' in finding.problem
 
 
 def test_a_step_for_a_host_that_is_gone_is_a_remark(corpus: Corpus) -> None:
