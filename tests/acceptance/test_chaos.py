@@ -1,7 +1,10 @@
-"""A short run of the chaos suite. `make chaos` runs the long one."""
+"""Short runs of the chaos suite. `make chaos` runs the long ones."""
+
+import pytest
 
 from tests.chaos.run import chaos
 
 
-def test_traces_written_during_faults_are_complete() -> None:
-    assert chaos(seed=1, minutes=0.7, traces=12) == 0
+@pytest.mark.parametrize("search", ["cascade", "execute"])
+def test_traces_written_during_faults_are_complete(search: str) -> None:
+    assert chaos(seed=1, minutes=0.7, traces=12, search=search) == 0

@@ -37,19 +37,31 @@ def queues(installation: Installation) -> str:
     return f"control,sample,score,lint,execute,execute.{installation.config.host}"
 
 
-def play(installation: Installation) -> int:
+TRIALS = ("--search", "execute")
+
+
+def play(installation: Installation, *options: str) -> int:
     # A small window, so that blocks leave it and can be retrieved.
     small = ("--set", "window=12", "--set", "window_kept=6")
-    command = ("enqueue", TICTACTOE, "-n", str(TRACES), "--ticks", "5", "--seed", "15", *small)
+    command = ("enqueue", TICTACTOE, "-n", str(TRACES), "--ticks", "5", "--seed", "15", *small, *options)
     return int(installation.json(*command)["job"])
 
 
 @pytest.fixture(scope="module")
 def undisturbed(alone: Installation) -> list[tuple[object, ...]]:
+    return by_one_worker(alone)
+
+
+@pytest.fixture(scope="module")
+def undisturbed_with_trials(alone: Installation) -> list[tuple[object, ...]]:
+    return by_one_worker(alone, *TRIALS)
+
+
+def by_one_worker(alone: Installation, *options: str) -> list[tuple[object, ...]]:
     """The blocks that one worker writes."""
     worker = alone.worker("single", queues(alone))
     try:
-        job = play(alone)
+        job = play(alone, *options)
         alone.wait(job)
     finally:
         kill(worker)
@@ -71,6 +83,21 @@ def test_eight_workers_write_the_same_as_one(alone: Installation, undisturbed: l
 
 
 def test_killed_workers_lose_and_double_nothing(alone: Installation, undisturbed: list[tuple[object, ...]]) -> None:
+    assert alone.bodies(by_mortal_workers(alone)) == undisturbed
+
+
+def test_killed_workers_lose_and_double_no_trials(
+    alone: Installation, undisturbed_with_trials: list[tuple[object, ...]]
+) -> None:
+    job = by_mortal_workers(alone, *TRIALS)
+    assert alone.bodies(job) == undisturbed_with_trials
+    of_job = "join traces t on t.id = r.trace_id where t.job_id = :job"
+    [[tried]] = alone.sql(f"select count(*) from trials r {of_job}", job=job)
+    assert tried > 10
+
+
+def by_mortal_workers(alone: Installation, *options: str) -> int:
+    """Write the traces with workers that are killed at any moment. Returns the job."""
     rng = random.Random(1)
     names = itertools.count()
 
@@ -80,7 +107,7 @@ def test_killed_workers_lose_and_double_nothing(alone: Installation, undisturbed
     workers = [start() for _ in range(3)]
     killed = 0
     try:
-        job = play(alone)
+        job = play(alone, *options)
         deadline = time.monotonic() + 240
         while alone.sql("select 1 from traces where job_id = :job and status in ('queued', 'running')", job=job):
             assert time.monotonic() < deadline, alone.logs()
@@ -96,7 +123,7 @@ def test_killed_workers_lose_and_double_nothing(alone: Installation, undisturbed
     assert killed == KILLS
     ends = alone.sql("select distinct status, failure_kind, failure from traces where job_id = :job", job=job)
     assert ends == [("ended", None, None)]
-    assert alone.bodies(job) == undisturbed
+    return job
 
 
 def test_killed_environments_are_rebuilt(alone: Installation, undisturbed: list[tuple[object, ...]]) -> None:
@@ -130,6 +157,43 @@ def test_killed_environments_are_rebuilt(alone: Installation, undisturbed: list[
     assert rebuilt
     assert all(detail.endswith("all came out as before") for [detail] in rebuilt)
     assert alone.bodies(job) == undisturbed
+
+
+KILLING = """
+import os
+
+def action_start(self):
+    main = agent.subagent("main", None, "Stay alive", {}, 5)
+    main.add_observation_view("Look", look)
+
+def look(self):
+    if os.getppid() != 1:  # in a copy, whose parent is the environment's own process
+        os.kill(os.getppid(), 9)
+    return "alive"
+
+self.add_action("Start", action_start)
+"""
+"""Each action that is tried kills the environment: the views are shown after it, in the copy."""
+
+
+def test_trials_that_keep_killing_the_environment_are_given_up(alone: Installation) -> None:
+    """After the second time the block is chosen without trials, in no later round either, and the trace goes on."""
+    file = alone.home / "killing.py"
+    file.write_text(KILLING)
+    worker = alone.worker("patient", queues(alone), concurrency=4)
+    try:
+        job = int(alone.json("enqueue", file, "--ticks", "1", "--seed", "1", *TRIALS)["job"])
+        alone.wait(job)
+    finally:
+        kill(worker)
+    of_job = "join traces t on t.id = e.trace_id where t.job_id = :job"
+    assert alone.sql("select status, ticks from traces where job_id = :job", job=job) == [("ended", 1)]
+    notes = alone.sql(f"select e.detail from events e {of_job} and e.kind = 'not tried'", job=job)
+    assert notes
+    assert all(detail.startswith("a block of type action: the environment process ") for [detail] in notes), notes
+    actions = "select count(*) from blocks e join traces t on t.id = e.trace_id where t.job_id = :job"
+    [[written]] = alone.sql(f"{actions} and e.type = 'action'", job=job)
+    assert written == len(notes)
 
 
 SUICIDAL = """
