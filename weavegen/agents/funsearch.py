@@ -161,13 +161,14 @@ def prepare(t: Tick, task: Task, state: State) -> Part[Ended]:
     """Have the model write a message with missing pieces, and run each piece."""
     message = yield from dialogue.reply(t, 0)
     pieces, answers = state.pieces, []
+    names = {"tests": "test", "evaluator": "evaluate", "skeleton": task.name}
     for source in code_blocks(message.candidate.text)[:MAX_CODE_BLOCKS]:
-        piece = piece_in(source, task)
+        functions = DEFINITION.findall(source)
+        piece = next((piece for piece, name in names.items() if name in functions), None)
         if len(source) > MAX_PROGRAM_CHARS:
             answers.append(f"A code block has more than {MAX_PROGRAM_CHARS:,} characters: write it shorter.")
         elif piece is None:
-            functions = f"test, evaluate or {task.name}"
-            answers.append(f"A code block must define {functions}: this one defines none of them.")
+            answers.append(f"A code block must define test, evaluate or {task.name}: this one defines none of them.")
         elif getattr(given_pieces(task), piece):
             answers.append(f"The {PIECES[piece]} is given and can't be changed.")
         else:
@@ -213,13 +214,6 @@ def missing_piece(task: Task, pieces: Pieces) -> str | None:
     if not pieces.tests and not task.evaluator:
         return "tests"
     return next((piece for piece in ("evaluator", "skeleton") if not getattr(pieces, piece)), None)
-
-
-def piece_in(source: str, task: Task) -> str | None:
-    """The piece that a code block defines. None: it defines no piece."""
-    functions = DEFINITION.findall(source)
-    names = {"tests": "test", "evaluator": "evaluate", "skeleton": task.name}
-    return next((piece for piece, name in names.items() if name in functions), None)
 
 
 def try_piece(t: Tick, task: Task, before: Pieces, piece: str, source: str) -> Part[tuple[Pieces, str]]:

@@ -20,7 +20,7 @@ from weavegen.agents.world import state_of, waits, with_result
 from weavegen.errors import RolloutError
 from weavegen.kernel import prompts
 from weavegen.kernel.replay import Program
-from weavegen.kernel.steps import Append, Ended, Evaluated, Executed
+from weavegen.kernel.steps import Append, Ended, Executed
 from weavegen.linting.truncate import parse
 from weavegen.python_parser import NO_PYTHON
 from weavegen.trace.blocks import BlockType
@@ -115,7 +115,9 @@ def begin(t: Tick) -> Part[Ended]:
             why = WAITS if error is None else f"{error.type}: {error.message}"
             return Ended(done=True, failed="bootstrap", reason=why)
         world: Executed = yield t.execute("begin")
-        task = Task(task_text(t.bootstrap, world))
+        views = (f"{view.title}:\n{view.error.message if view.error else view.text}" for view in world.views)
+        text = prompts.text("react_task").replace("{description}", state_of(world, "main").description.strip())
+        task = Task(text.replace("{bootstrap}", t.bootstrap.strip()).replace("{views}", "\n\n".join(views)).strip())
     system = prompts.text("react") if task.system is None else task.system
     dialogue.say_system(t, system, tools_of(task, listed), mcp_tools.unusable(listed))
     for message in task.messages:
@@ -144,17 +146,20 @@ def step(t: Tick) -> Part[Ended]:
     unfinished = bool(message.calls) and not state.single
     if unfinished and written < limit:
         return dialogue.next_tick(state)
-    evaluations: tuple[Evaluated, ...] = (yield from evaluate(t)) if state.checked else ()
+    checked = Executed()
+    if state.checked:  # a bootstrap file defined the task: as in the weave agent
+        checked = yield t.execute("evaluate")
+        t.say(BlockType.OUTCOME, "\n".join(["Outcome:", *tables.evaluation_rows(checked.evaluations)]))
     problem = f"Reached maximum steps ({limit})" if unfinished else None
     finish = message.candidate.finish_reason
     if not message.calls and (not message.answer or finish in NO_ANSWER):
         problem = f"No final answer ({finish})"
-    counted = [evaluated for evaluated in evaluations if evaluated.cause is None]
+    counted = [evaluated for evaluated in checked.evaluations if evaluated.cause is None]
     true = all(evaluated.error is None and evaluated.value is True for evaluated in counted)
-    values = {evaluated.title: evaluated.value for evaluated in evaluations}
+    values = {evaluated.title: evaluated.value for evaluated in checked.evaluations}
     return dialogue.end_trace(
         Result(
-            success=problem is None and (None if true and len(counted) < len(evaluations) else true),
+            success=problem is None and (None if true and len(counted) < len(checked.evaluations) else true),
             final_response="" if unfinished else message.answer,
             steps=written,
             total_tokens=message.tokens,
@@ -197,17 +202,3 @@ OWN_TOOL = """def _call_task_tool():
 _call_task_tool()
 """
 """Code that calls a function of the task's source. The source is executed before the first call."""
-
-
-def task_text(bootstrap: str, world: Executed) -> str:
-    """The task that a bootstrap file defines: its description, its source, and the observation views."""
-    views = (f"{view.title}:\n{view.error.message if view.error else view.text}" for view in world.views)
-    text = prompts.text("react_task").replace("{description}", state_of(world, "main").description.strip())
-    return text.replace("{bootstrap}", bootstrap.strip()).replace("{views}", "\n\n".join(views)).strip()
-
-
-def evaluate(t: Tick) -> Part[tuple[Evaluated, ...]]:
-    """Run the task's evaluations and record their results, as the weave agent does."""
-    checked: Executed = yield t.execute("evaluate")
-    t.say(BlockType.OUTCOME, "\n".join(["Outcome:", *tables.evaluation_rows(checked.evaluations)]))
-    return checked.evaluations

@@ -37,8 +37,11 @@ def retrieved(recalled: Sequence[tuple[BlockType, str]]) -> str:
     """Retrieved blocks as the prompt shows them: comments."""
     if not recalled:
         return ""
-    blocks = (f"# Retrieved block {number}:\n{_comment_out(*one)}" for number, one in enumerate(recalled, 1))
-    return "".join(["# START RETRIEVED BLOCKS\n", *blocks, "# END RETRIEVED BLOCKS\n\n"])
+    lines = ["# START RETRIEVED BLOCKS"]
+    for number, (type, text) in enumerate(recalled, 1):
+        marked = text.replace(f"#startblock type: {type}\n", f"#startblock type: recalled-{type}\n", 1)
+        lines += [f"# Retrieved block {number}:", *(f"# {line}" for line in marked.rstrip("\n").split("\n"))]
+    return "\n".join([*lines, "# END RETRIEVED BLOCKS\n\n"])
 
 
 def asked(prompt: Prompt, template: Template) -> str:
@@ -140,11 +143,6 @@ def left_out(indexes: Sequence[int], sizes: Sequence[int], amounts: Sequence[int
         "blocks_left_out": sum(not amount for _, _, amount in lost),
         "blocks_shortened_to": {str(index): amount for index, _, amount in lost if amount},
     }
-
-
-def _comment_out(type: BlockType, text: str) -> str:
-    marked = text.replace(f"#startblock type: {type}\n", f"#startblock type: recalled-{type}\n", 1)
-    return "".join(f"# {line}\n" for line in marked.rstrip("\n").split("\n"))
 
 
 def without_begun_stop(text: str, stops: tuple[str, ...]) -> str:

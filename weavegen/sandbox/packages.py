@@ -94,7 +94,10 @@ def run_pip(requirements: str, folder: Path, versions: Mapping[str, str] | None)
         if done.returncode != 0:
             raise UsageError(f"pip can't install the packages: {reason(done.stderr)}")
     folder.mkdir(exist_ok=True)  # pip makes no folder for an empty file
-    mend_scripts(folder / "bin")
+    for script in folder.glob("bin/*"):  # commands such as `django-admin` start with the interpreter of the box
+        first, separator, rest = script.read_bytes().partition(b"\n")
+        if first.startswith(b"#!") and b"python" in first:
+            script.write_bytes(b"#!/usr/bin/env python3" + separator + rest)
     folders.let_read(folder)
 
 
@@ -103,14 +106,6 @@ def reason(stderr: str) -> str:
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR")]
     return (errors or lines[-1:] or ["it printed nothing"])[0][:300]
-
-
-def mend_scripts(scripts: Path) -> None:
-    """Let commands such as `django-admin` start with the interpreter of the box, not with this one."""
-    for script in scripts.glob("*"):
-        first, separator, rest = script.read_bytes().partition(b"\n")
-        if first.startswith(b"#!") and b"python" in first:
-            script.write_bytes(b"#!/usr/bin/env python3" + separator + rest)
 
 
 def from_folder(folder: str | Path) -> Packages:
