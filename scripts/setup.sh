@@ -35,7 +35,7 @@ find_python() {
         echo "$PYTHON"
         return
     fi
-    for candidate in python3 python3.13 python3.12 python3.11; do
+    for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
         if command -v "$candidate" >/dev/null && usable "$candidate"; then
             echo "$candidate"
             return

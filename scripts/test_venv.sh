@@ -21,7 +21,7 @@ usage() {
 
 find_python() {
     local candidate pyenv=${PYENV_ROOT:-$HOME/.pyenv}/versions
-    for candidate in ${PYTHON:+"$PYTHON"} "${VENV:-.venv}/bin/python" python3 python3.12 python3.11 python3.13 "$pyenv"/3.*/bin/python; do
+    for candidate in ${PYTHON:+"$PYTHON"} "${VENV:-.venv}/bin/python" python3 python3.12 python3.11 python3.13 python3.14 "$pyenv"/3.*/bin/python; do
         if "$candidate" -c "import sys; sys.exit(not (3, ${oldest:-11}) <= sys.version_info < (3, 15))" 2>/dev/null; then
             echo "$candidate"
             return

@@ -44,6 +44,24 @@ def test_another_interpreter_is_not_ignored_silently(tree: Path) -> None:
     assert f"remove it to use PYTHON={tree}/other" in setup(tree, PYTHON=str(tree / "other"))
 
 
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
+def test_each_version_of_python_is_found(tree: Path, version: str) -> None:
+    """By setup.sh, and by test_venv.sh for the environments of other tests."""
+    for name in ("3", "3.11", "3.12", "3.13", "3.14"):
+        usable = f'[ "$*" != "-m venv --clear new" ] || exit 9; exec {sys.executable} "$@"'
+        (tree / f"python{name}").write_text(f"#!/bin/sh\n{usable if name == version else 'exit 1'}\n")
+        (tree / f"python{name}").chmod(0o755)
+    environ = {"PATH": f"{tree}:{os.environ['PATH']}", "VENV": "new", "WEAVEGEN_SANDBOX": "none", "HOME": str(tree)}
+
+    def printed(*command: str) -> tuple[int, str]:
+        done = subprocess.run(command, env=environ, stdout=-1, text=True, timeout=60)
+        return done.returncode, done.stdout.strip()
+
+    python = f"Python {'.'.join(map(str, sys.version_info[:3]))}"
+    assert printed("bash", f"{tree}/scripts/setup.sh") == (9, f"setup: making new with {python}")
+    assert printed("bash", "-c", f"name=x; . {ROOT}/scripts/test_venv.sh; find_python") == (0, f"python{version}")
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root's boxes have users of their own")
 def test_boxes_can_read_what_was_cloned_with_a_strict_umask(tree: Path) -> None:
     for name in ("weavegen/box", "bootstraps"):
