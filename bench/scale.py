@@ -6,15 +6,15 @@ quarter nothing but the corpus may grow. The pictures are bench/results/scale-*.
 """
 
 import contextlib
+import itertools
 import math
 import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -51,10 +51,12 @@ select coalesce(sum(blocks), 0)::float as blocks, count(*) filter (where status 
 from traces
 """
 WAITING = """
-select count(*) filter (where status = 'ready') as waiting, coalesce(extract(epoch from now() - min(ready_at) filter (
-  where status = 'ready')), 0)::float as oldest
-from steps where status in ('ready', 'running')
+select split_part(queue, '.', 1) as queue, count(*) filter (where status = 'ready') as waiting,
+  coalesce(extract(epoch from now() - min(ready_at) filter (where status = 'ready')), 0)::float as oldest
+from steps where status in ('ready', 'running') and queue is not null group by 1
 """
+"""By queue; those of single hosts (execute.HOST) are counted together."""
+SERVICES = ("postgres", "redis", "beat")
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,23 @@ class Sample:
     minutes: float
     state: Any
     """A row of STATE."""
-    waiting: int
+    waiting: dict[str, int]
+    """By queue: steps that no worker has claimed."""
     oldest: float
-    """Steps that no worker has claimed, and seconds since the first of them became ready."""
+    """Seconds since the first of them became ready."""
     cpu: float
     """Seconds that workers, database and broker have used."""
-    workers: float
-    postgres: float
+    memory: dict[str, float]
+    """By kind of worker, and by service."""
     boxes: float
+
+    @property
+    def workers(self) -> float:
+        return sum(self.memory[kind] for kind in WORKERS)
+
+    @property
+    def all_waiting(self) -> int:
+        return sum(self.waiting.values())
 
 
 def run(console: Console) -> list[Figure]:
@@ -91,11 +102,11 @@ def run(console: Console) -> list[Figure]:
 
 
 @contextlib.contextmanager
-def more_workers(settings: config.Config) -> Iterator[list[psutil.Process]]:
-    """Workers beside those of `up`, as a user starts them."""
+def more_workers(settings: config.Config) -> Iterator[dict[str, list[psutil.Process]]]:
+    """Workers beside those of `up`, by kind, as a user starts them."""
     commands = fleet.worker_commands(settings, model=128, lint=1, execute=16)
     environ = fleet.child_environment(settings)
-    started: list[psutil.Process] = []
+    started: dict[str, list[psutil.Process]] = {kind: [] for kind in WORKERS}
     try:
         for kind, count in WORKERS.items():
             for number in range(1, count):
@@ -104,15 +115,16 @@ def more_workers(settings: config.Config) -> Iterator[list[psutil.Process]]:
                 ]
                 with (settings.logs / f"{kind}{number}.log").open("ab") as log:
                     options = {"env": environ, "stdout": log, "stderr": log, "start_new_session": True}
-                    started.append(psutil.Popen(command, **options))
+                    started[kind].append(psutil.Popen(command, **options))
         yield started
     finally:
-        for process in started:
+        processes_of_all = [process for of_kind in started.values() for process in of_kind]
+        for process in processes_of_all:
             process.terminate()
-        psutil.wait_procs(started, timeout=60)
+        psutil.wait_procs(processes_of_all, timeout=60)
 
 
-def measure(settings: config.Config, more: Sequence[psutil.Process], console: Console) -> list[Sample]:
+def measure(settings: config.Config, more: dict[str, list[psutil.Process]], console: Console) -> list[Sample]:
     """Run traces of sums, and sample the installation until the time is up."""
     orders = enqueueing.orders([enqueueing.BOOTSTRAPS / "sums.py"], 10 * ACTIVE)
     enqueueing.enqueue(traces=orders, seed=1, settings={"ticks": 6, "time_budget": 3600}, check=False)
@@ -124,29 +136,29 @@ def measure(settings: config.Config, more: Sequence[psutil.Process], console: Co
         last = samples[-1]
         console.print(
             f"{last.minutes:.0f} min: {last.state.running} traces run, {last.state.ended} have ended, "
-            f"{last.state.blocks:,.0f} blocks, {last.waiting} steps wait, workers {last.workers:.0f} MB"
+            f"{last.state.blocks:,.0f} blocks, {last.all_waiting} steps wait, workers {last.workers:.0f} MB"
         )
     return samples
 
 
-def state_and_steps() -> tuple[Any, Any]:
-    """The rows of STATE and WAITING."""
+def state_and_steps() -> tuple[Any, list[Any]]:
+    """The row of STATE and the rows of WAITING."""
     with database().connect() as conn:
-        return conn.execute(Statement(STATE)).one(), conn.execute(Statement(WAITING)).one()
+        return conn.execute(Statement(STATE)).one(), list(conn.execute(Statement(WAITING)))
 
 
-def sample(settings: config.Config, more: Sequence[psutil.Process], minutes: float) -> Sample:
+def sample(settings: config.Config, more: dict[str, list[psutil.Process]], minutes: float) -> Sample:
     """What the database, the processes and the boxes say now."""
-    state, steps = state_and_steps()
+    state, queues = state_and_steps()
     services = processes.registered(settings)
     boxes = [one.handle.pid for one in environment.running(settings)]
     children = watch.by_parent(watch.process_table())
     some = boxes[:: max(1, len(boxes) // SOME_BOXES)]
+    pids = {name: [services[name].pid, *(one.pid for one in more.get(name, ()))] for name in (*WORKERS, *SERVICES)}
     return Sample(
-        minutes, state, steps.waiting, steps.oldest,
-        cpu=sum(engine.cpu(settings).values()) + sum(map(engine.seconds, more)),
-        workers=megabytes([one.pid for one in more] + [services[name].pid for name in WORKERS], children, set(boxes)),
-        postgres=megabytes([services["postgres"].pid], children),
+        minutes, state, {row.queue: row.waiting for row in queues}, max((row.oldest for row in queues), default=0.0),
+        cpu=sum(engine.cpu(settings).values()) + sum(map(engine.seconds, itertools.chain(*more.values()))),
+        memory={name: megabytes(roots, children, set(boxes)) for name, roots in pids.items()},
         boxes=megabytes(some, children) * len(boxes) / max(1, len(some)),
     )  # fmt: skip
 
@@ -172,20 +184,29 @@ def report(console: Console, samples: Sequence[Sample], audit: int) -> list[Figu
         "blocks a second": [rate(part) for part in quarters],
         "processor time a block, ms": [1000 * spent(part) for part in quarters],
         "memory of 20 workers, MB": [mean(one.workers for one in part) for part in quarters],
-        "memory of PostgreSQL, MB": [mean(one.postgres for one in part) for part in quarters],
+        "memory of PostgreSQL, MB": [mean(one.memory["postgres"] for one in part) for part in quarters],
         "memory of the boxes, MB": [mean(one.boxes for one in part) for part in quarters],
         "active traces": [mean(one.state.running for one in part) for part in quarters],
-        "steps that wait for a worker": [mean(one.waiting for one in part) for part in quarters],
+        "steps that wait for a worker": [mean(one.all_waiting for one in part) for part in quarters],
         "the oldest of them, s": [mean(one.oldest for one in part) for part in quarters],
         "database, MB": [float(part[-1].state.megabytes) for part in quarters],
     }
     columns = ("", "first quarter", "second", "third", "last")
     title = f"\n{ACTIVE:,} active traces, 20 workers, {SERVERS} simulated servers, {samples[-1].minutes:.0f} minutes"
     console.print(table(title, columns, [[name, *values] for name, values in rows.items()]))
-    for name, shown, unit in PICTURES:
-        series = [Series(key, [(one.minutes, float(value(one))) for one in samples]) for key, value in shown.items()]
+    for name, unit, shown in (
+        ("memory", "MB", [one.memory for one in samples]),
+        ("boxes", "MB", [{"all boxes": one.boxes} for one in samples]),
+        ("queues", "steps that wait for a worker", [one.waiting for one in samples]),
+        ("database", "MB", [{"size": float(one.state.megabytes)} for one in samples]),
+    ):
+        keys = sorted({key for values in shown for key in values})
+        series = [
+            Series(key, [(one.minutes, float(values.get(key, 0))) for one, values in zip(samples, shown, strict=True)])
+            for key in keys
+        ]
         (RESULTS / f"scale-{name}.svg").write_text(svg(name.capitalize(), "minutes", unit, series))
-    by_minute = Series("blocks/s", [(b.minutes, rate([a, b])) for a, b in pairwise(samples)])
+    by_minute = Series("blocks/s", [(b.minutes, rate([a, b])) for a, b in itertools.pairwise(samples)])
     (RESULTS / "scale-blocks.svg").write_text(svg("Blocks", "minutes", "blocks a second", [by_minute]))
     growth = {name: ratio(values[-1], values[1]) for name, values in rows.items()}
     return [
@@ -200,17 +221,6 @@ def report(console: Console, samples: Sequence[Sample], audit: int) -> list[Figu
         Figure("traces that failed", samples[-1].state.failed, "", at_most=0),
         Figure("exit code of the audit", audit, "", at_most=0),
     ]
-
-
-PICTURES: list[tuple[str, dict[str, Callable[[Sample], float]], str]] = [
-    (
-        "memory",
-        {"20 workers": lambda one: one.workers, "PostgreSQL": lambda one: one.postgres, "boxes": lambda one: one.boxes},
-        "MB",
-    ),
-    ("queues", {"steps that wait for a worker": lambda one: one.waiting}, "steps"),
-    ("database", {"size": lambda one: one.state.megabytes}, "MB"),
-]
 
 
 def ratio(last: float, before: float) -> float:
