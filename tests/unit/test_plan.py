@@ -41,6 +41,19 @@ def test_the_document_shows_what_the_command_prints(tmp_path: Path) -> None:
     assert shown.splitlines() == lines
 
 
+def test_the_sizes_of_deployments_are_what_the_command_computes() -> None:
+    text = (ROOT / "docs" / "deploy.md").read_text()
+    [table] = re.findall(r"(?m)^\| kept traces, GPUs .*\n(?:\|.*\n)+", text)
+    (_, *columns), _, *lines = ([cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines())
+    labels = {plan.label(name): name for name in plan.estimate(1, 4, 1, DEFAULTS)}
+    assert (len(columns), len(lines)) == (3, 7)
+    for column, cells in zip(columns, zip(*(line[1:] for line in lines), strict=True), strict=True):
+        gigabytes, gpus = (int(size) for size in re.findall(r"\d+", column))
+        figures = plan.estimate(gigabytes * 10**9, gpus, gpus // plan.GPUS_PER_SERVER, DEFAULTS)
+        names = [labels[line[0].partition(",")[0]] for line in lines]
+        assert list(cells) == [plan.figure_text(name, figures[name]) for name in names], column
+
+
 def test_the_document_explains_every_figure() -> None:
     text = DOCUMENT.read_text()
     figures = plan.estimate(10**9, 8, 2, DEFAULTS)
