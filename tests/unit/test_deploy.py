@@ -282,3 +282,13 @@ def test_scripts_have_valid_shell_syntax() -> None:
     for script in DEPLOY.glob("*.sh"):
         assert script.stat().st_mode & 0o111
         subprocess.run(["sh", "-n", script], check=True)
+
+
+def test_what_a_wheel_needs_from_debian_is_what_its_container_has() -> None:
+    section = DOCUMENT.split("## Install without a checkout\n")[1].split("\n## ")[0]
+    named = re.search(r"apt-get install ([a-z0-9 -]+)`", section)
+    given = re.search(r"(?m)^python=(\S+) boxes=(\S+)$", (ROOT / "scripts" / "debian.sh").read_text())
+    assert named is not None
+    assert given is not None
+    only_to_build = {"git", "ca-certificates"}
+    assert {"python3", *named[1].split()} == set(",".join(given.groups()).split(",")) - only_to_build
