@@ -60,9 +60,8 @@ class SocketServer:
         self._request_lock = threading.Lock()
 
     def start(self) -> None:
-        self._listener.setblocking(False)
-        self._wakeup_reader.setblocking(False)
-        self._wakeup_writer.setblocking(False)
+        for end in (self._listener, self._wakeup_reader, self._wakeup_writer):
+            end.setblocking(False)
         for source in (self._listener, self._wakeup_reader, self._output.read_end):
             self._selector.register(source, selectors.EVENT_READ)
         self.thread = threading.Thread(target=self._serve, name="server", daemon=True)

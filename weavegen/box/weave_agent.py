@@ -19,8 +19,7 @@ MAX_ADDED = 64
 """Blocks that callbacks may add in one operation."""
 MAX_PLANNED = 16
 """Ticks that an agent may imagine in a row."""
-JSON_TYPES = {name: name for name in ("string", "boolean", "integer", "number", "array", "object", "null")}
-JSON_TYPES |= {"float": "number", "list": "array"}
+JSON_TYPES = {name: name for name in api.TYPES} | {"float": "number", "list": "array"}
 """Types of a schema, and their names in JSON Schema."""
 check_keys, work_on = api.check_schema, api.Tree.run
 
@@ -129,14 +128,11 @@ def check_schema(value: dict[str, Any], schema: dict[str, Any]) -> None:
     rules = whole["properties"]
     asked = [*whole.get("required", rules), *(key for key in rules if key in value)]
     check_keys(value, {key: rules.get(key, {}) for key in asked})
-    if not any(rule.keys() - {"type", "enum"} for rule in rules.values()):
-        return
-    try:
-        jsonschema = importlib.import_module("jsonschema")
-    except ImportError:
-        return
-    for error in jsonschema.Draft202012Validator(whole).iter_errors(value):
-        raise ValueError(f"{error.json_path.removeprefix('$.')!r}: {error.message}")
+    if any(rule.keys() - {"type", "enum"} for rule in rules.values()):
+        with contextlib.suppress(ImportError):
+            jsonschema = importlib.import_module("jsonschema")
+            for error in jsonschema.Draft202012Validator(whole).iter_errors(value):
+                raise ValueError(f"{error.json_path.removeprefix('$.')!r}: {error.message}")
 
 
 def standard(rule: Any) -> Any:

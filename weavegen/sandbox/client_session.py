@@ -47,10 +47,6 @@ Ask = Callable[[list[str]], list[tuple[float, float]]]
 """Returns the model's probabilities of yes and of no after each prompt."""
 
 
-def no_blocks(since: int) -> list[BlockBrief]:
-    return []
-
-
 def undecided(prompts: list[str]) -> list[tuple[float, float]]:
     """Answer as a model for which yes and no are equally likely."""
     return [(0.5, 0.5)] * len(prompts)
