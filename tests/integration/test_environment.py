@@ -376,6 +376,17 @@ class TestOperations:
 class TestAsInWeaveAgent:
     """What files written for weave-agent rely on."""
 
+    def test_the_action_of_a_bootstrap_file_may_wait_longer_than_other_callbacks(self, config: Config) -> None:
+        """weave-agent has no time limit, and files wait a minute in their first action for a server or a message."""
+        source = (
+            "def wait(self):\n    time.sleep(1.5)\n\n"
+            "self.add_action('Wait', wait)\nself.task.add_evaluation('Is the wait over?', wait)\n"
+        )
+        acted, checked = dry_run(config, source, limits=Limits(seconds=1), ops=("bootstrap", "evaluate"))
+        assert acted.error is None
+        assert [one.error and one.error.type for one in checked.evaluations] == ["TimeoutError"]
+        assert Limits().of("bootstrap").seconds >= 2 * 60
+
     @pytest.mark.parametrize(
         "call",
         [

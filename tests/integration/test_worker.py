@@ -229,6 +229,20 @@ def test_a_host_that_can_make_no_box_fails_no_trace(
     assert scalar(db, "select claims from steps") == int(able), "Does it count as an attempt?"
 
 
+def test_a_bootstrap_file_has_more_time_than_other_operations(
+    db: Database, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "def wait(self):\n    time.sleep(1.5)\n\nself.add_action('Wait', wait)"
+    enqueue_here(db, monkeypatch, source, callback_seconds=1.0)
+    worker = Worker(config, lambda *_: None, {Execute: execution.execute})
+    [message] = worker.engine.start_queued()
+    try:
+        assert worker.run(message.step_id).status == "done"
+        assert scalar(db, "select result->'error' from steps where id = :id", id=message.step_id) is None
+    finally:
+        remove(config, scalar(db, "select id from traces"))
+
+
 def test_a_box_is_made_again_where_the_trace_went_on_elsewhere_meanwhile(
     db: Database, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,11 +18,11 @@ from weavegen.store.states import StepStatus
 SOURCE = "def action_a(self):\n    pass\nself.add_action('a', action_a)"
 
 
-def enqueue(db: Database, n: int = 1, seed: int = 1, **settings: Any) -> int:
+def enqueue(db: Database, n: int = 1, seed: int = 1, source: str = SOURCE, **settings: Any) -> int:
     with db.begin() as conn:
         return jobs.enqueue(
             conn,
-            [Order("a.py", SOURCE)] * n,
+            [Order("a.py", source)] * n,
             name="test",
             agent="weave",
             model=None,
@@ -32,12 +32,12 @@ def enqueue(db: Database, n: int = 1, seed: int = 1, **settings: Any) -> int:
         )
 
 
-def enqueue_here(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def enqueue_here(db: Database, monkeypatch: pytest.MonkeyPatch, source: str = SOURCE, **settings: Any) -> None:
     """Enqueue a trace of a job that names a model, and let this process run its steps in `db`."""
     for used in (engine_worker, execution):
         monkeypatch.setattr(used, "database", lambda: db)
         monkeypatch.setattr(used, "single", lambda: db.with_autocommit(True))
-    enqueue(db)
+    enqueue(db, source=source, **settings)
     with db.begin() as conn:
         conn.execute(Statement("update jobs set model = 'any', asked_model = 'any'"))
 

@@ -131,7 +131,7 @@ class Execution:
             step = structs.replace(step, source=encode(self.list_tools()).decode())
             limits = dataclasses.replace(self.limits, seconds=max(self.limits.seconds, START_SECONDS))
             return self.ask_environment(environment, step_id, step, limits)
-        return self.ask_environment(environment, step_id, step, self.limits, until)
+        return self.ask_environment(environment, step_id, step, self.limits.of(step.op), until)
 
     def try_in(self, environment: Environment, step_id: int, step: Execute) -> Executed:
         """Try candidates in copies of an environment, each with time for its block, the evaluations and the views."""

@@ -162,7 +162,8 @@ class Settings(BlockSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     doom_loop: int = 3
     """Consecutive ticks with equal actions and equal outcomes after which the agent is warned. 0: never."""
     callback_seconds: float = 30.0
-    """Wall time limit of one operation in the environment, in seconds. In Harbor tasks: what the agent has left."""
+    """Wall time limit of one operation in the environment, in seconds; the bootstrap file has four times as long. In
+    Harbor tasks: what the agent has left."""
 
     network: Literal["none", "host"] = "none"
     """What the environment can reach: only its own servers, or everything that the host can reach."""

@@ -230,7 +230,8 @@ def dry_run(
             try:
                 for number, op in enumerate(ops, 1):
                     text = asked(protected(config, source)) if op == "evaluate" else source
-                    executed = environment.execute(number, Execute(op=op, source=text), chat=chat)
+                    limited = environment.limits.of(op)
+                    executed = environment.execute(number, Execute(op=op, source=text), limits=limited, chat=chat)
                     if op == "evaluate" and text:
                         grader = Grader(config, 0, environment.limits, source, **given)
                         executed = grader.grade(environment.handle, executed)

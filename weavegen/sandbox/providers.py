@@ -60,6 +60,10 @@ class Limits:
     inodes: int = 100_000
     """Files and folders in all folders of `disk` together. Above it the box is killed."""
 
+    def of(self, op: str) -> "Limits":
+        """Those of an operation. A bootstrap file has more time than what the model writes, also when it resumes."""
+        return replace(self, seconds=self.seconds * (4 if op in ("bootstrap", "resume") else 1))
+
 
 @dataclass(frozen=True)
 class Layout:
