@@ -447,6 +447,28 @@ return [one, two, board == agent.view_board(), evaluated, asyncio.run(simple_eva
             assert error is not None
             assert error.message == f"a plan has 1 to 16 ticks, not {ticks}"
 
+    def test_the_memory_finds_blocks_by_their_rarest_words(self, environment: Environment) -> None:
+        bodies = [
+            "def action_a(self): open the gate",
+            "def action_b(self): the lantern is in the cellar",
+            "def action_c(self): " + " ".join(f"word{number}" for number in range(200)) + " lantern",
+            "def action_d(self): close the gate",
+        ]
+        trace = [BlockBrief(number, "action", text) for number, text in enumerate(bodies)]
+        body = """
+found = self.memory.search("Where is that LANTERN?")
+async def earlier():
+    return await self.memory.search("the gate", before=3, limit=1)
+def indices(blocks):
+    return [block["index"] for block in blocks]
+import asyncio
+gates = [indices(self.memory.search("gate", limit=1)), indices(asyncio.run(earlier()))]
+return [found[0], indices(found), gates, self.memory.search("dragon"), self.memory.search("", limit=-1)]
+"""
+        first = {"type": "action", "index": 1, "body": bodies[1]}
+        found = value(environment, body.strip(), blocks=lambda known: trace[known:])
+        assert found == [first, [1, 2], [[3], [0]], [], []]
+
     def test_evaluations_that_are_coroutines_run_while_a_coroutine_runs(self, environment: Environment) -> None:
         body = """
 import asyncio

@@ -71,7 +71,7 @@ class Runner:
         }  # fmt: skip
         self.latest: dict[int, tuple[dict[str, Any], ...]] = {}
         """Latest results of the task evaluations, by the id() of the subagent."""
-        weave_agent.install()
+        weave_agent.install(self.tree)
         trying.install()
         weave.request = self.request
         api.work, api.delegate, weave_agent.write = self.work, self.delegate, self.write

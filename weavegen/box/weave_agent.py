@@ -5,12 +5,16 @@
 
 import contextlib
 import importlib
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from weavegen.box import api
-from weavegen.box.awaitable import AwaitableDict, Ready, awaitable
+from weavegen.box.awaitable import AwaitableDict, AwaitableList, Ready, awaitable
 from weavegen.box.plain import clean
 
 WRITTEN = ("orientation", "debug", "backtrack", "expectation")
@@ -29,8 +33,8 @@ addable: tuple[str, ...] = ("error",)
 """Types of blocks that the callbacks of this operation may add."""
 
 
-def install() -> None:
-    """Add what follows to the classes of api.py."""
+def install(tree: api.Tree) -> None:
+    """Add what follows to the classes of api.py. `tree`: the trace's own."""
     api.call, api.check_schema = call, check_schema
     for owner, name in ((api.Tree, "view_board"), (api.Task, "run_evaluations")):
         setattr(owner, name, awaitable(getattr(owner, name)))
@@ -38,6 +42,7 @@ def install() -> None:
         setattr(api.Subagent, method.__name__, method)
     setattr(api.Subagent, "model_name", property(lambda self: self.tree.model_name))  # noqa: B010 - it is not declared
     setattr(api.Tree, "add_block", add_block)  # noqa: B010
+    setattr(api.Subagent, "memory", SimpleNamespace(search=partial(search, tree)))  # noqa: B010
     api.Tree.run = run  # type: ignore[method-assign]
 
 
@@ -116,6 +121,19 @@ def plan(self: api.Subagent, ticks: int = 1) -> None:
     if not 0 < ticks <= MAX_PLANNED:
         raise ValueError(f"a plan has 1 to {MAX_PLANNED} ticks, not {ticks}")
     vars(self)["planned"] = ticks
+
+
+def search(tree: api.Tree, text: str, before: float | None = None, limit: int = 3) -> list[dict[str, Any]]:
+    """`self.memory.search`: the blocks that share the rarest words with a text, best first. A coroutine there.
+
+    `before`: only blocks with a lower index. A long block needs more of such words.
+    """
+    blocks = [block for block in tree.blocks if before is None or block["index"] < before]
+    asked, *held = [set(re.findall(r"\w+", one.lower())) for one in (text, *(block["body"] for block in blocks))]
+    counts = Counter(word for words in held for word in words)
+    scores = [sum(sorted(1 / counts[word] for word in asked & words)) / (len(words) + 1) ** 0.5 for words in held]
+    ranked = sorted(zip(scores, blocks, strict=True), key=lambda pair: (pair[0], pair[1]["index"]), reverse=True)
+    return AwaitableList(block for score, block in ranked[: max(limit, 0)] if score)
 
 
 def check_schema(value: dict[str, Any], schema: dict[str, Any]) -> None:
