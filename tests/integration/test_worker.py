@@ -21,6 +21,7 @@ from weavegen.engine.prompt_assembly import QUESTION, Context, Read, begun
 from weavegen.engine.rescoring import Rescorer
 from weavegen.engine.worker import SWEEP_LOCK, Done, Worker
 from weavegen.errors import ModelError
+from weavegen.kernel.packages import Packages
 from weavegen.kernel.prompts import calibration
 from weavegen.kernel.settings import Settings
 from weavegen.kernel.steps import Execute, Executed, Prompt
@@ -29,6 +30,7 @@ from weavegen.pool.conversation import Piece
 from weavegen.pool.tokens import Sampled, Text, Tokens
 from weavegen.sandbox.bubblewrap import require_bubblewrap
 from weavegen.sandbox.environment import Environment, remove
+from weavegen.services.faults import worker_faults
 from weavegen.store import steps, workers
 from weavegen.store.steps import Claimed
 from weavegen.trace.blocks import BlockType
@@ -233,7 +235,7 @@ def test_a_bootstrap_file_has_more_time_than_other_operations(
     db: Database, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = "def wait(self):\n    time.sleep(1.5)\n\nself.add_action('Wait', wait)"
-    enqueue_here(db, monkeypatch, source, callback_seconds=1.0)
+    enqueue_here(db, monkeypatch, source=source, callback_seconds=1.0)
     worker = Worker(config, lambda *_: None, {Execute: execution.execute})
     [message] = worker.engine.start_queued()
     try:
@@ -241,6 +243,20 @@ def test_a_bootstrap_file_has_more_time_than_other_operations(
         assert scalar(db, "select result->'error' from steps where id = :id", id=message.step_id) is None
     finally:
         remove(config, scalar(db, "select id from traces"))
+
+
+def test_steps_wait_for_packages_that_a_host_lacks_and_status_says_why(
+    db: Database, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enqueue_here(db, monkeypatch, packages=Packages(versions={"one": "1.5"}, folder="/no/such/folder"))
+    worker = Worker(config, lambda *_: None, {Execute: execution.execute})
+    [message] = worker.engine.start_queued()
+    assert worker.run(message.step_id).status == "again"
+    assert scalar(db, "select claims from steps") == 0, "Does it count as an attempt?"
+    with db.begin() as conn:
+        found = [fault.what for fault in worker_faults(conn)]
+    why = "/no/such/folder is not a folder: give a virtual environment or a folder of packages"
+    assert f"steps can't be done on {config.host}: {why}" in found
 
 
 def test_a_box_is_made_again_where_the_trace_went_on_elsewhere_meanwhile(

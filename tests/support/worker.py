@@ -10,6 +10,7 @@ from weavegen.database import Connection, Database, Statement
 from weavegen.engine import execution
 from weavegen.engine import worker as engine_worker
 from weavegen.engine.advance import Engine
+from weavegen.kernel.packages import Packages
 from weavegen.kernel.steps import Execute, Lint, Sample, Score
 from weavegen.store import candidates, environments, jobs, steps
 from weavegen.store.jobs import Order
@@ -18,7 +19,9 @@ from weavegen.store.states import StepStatus
 SOURCE = "def action_a(self):\n    pass\nself.add_action('a', action_a)"
 
 
-def enqueue(db: Database, n: int = 1, seed: int = 1, source: str = SOURCE, **settings: Any) -> int:
+def enqueue(
+    db: Database, n: int = 1, seed: int = 1, source: str = SOURCE, packages: Packages | None = None, **settings: Any
+) -> int:
     with db.begin() as conn:
         return jobs.enqueue(
             conn,
@@ -29,15 +32,16 @@ def enqueue(db: Database, n: int = 1, seed: int = 1, source: str = SOURCE, **set
             seed=seed,
             settings=settings,
             version="0",
+            packages=packages,
         )
 
 
-def enqueue_here(db: Database, monkeypatch: pytest.MonkeyPatch, source: str = SOURCE, **settings: Any) -> None:
+def enqueue_here(db: Database, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
     """Enqueue a trace of a job that names a model, and let this process run its steps in `db`."""
     for used in (engine_worker, execution):
         monkeypatch.setattr(used, "database", lambda: db)
         monkeypatch.setattr(used, "single", lambda: db.with_autocommit(True))
-    enqueue(db, source=source, **settings)
+    enqueue(db, **options)
     with db.begin() as conn:
         conn.execute(Statement("update jobs set model = 'any', asked_model = 'any'"))
 

@@ -328,6 +328,16 @@ def test_a_step_that_needs_the_model_is_answered_in_a_conversation_of_its_own() 
     assert '"output": "I am the model."' in world.talk.messages[-2][1]
 
 
+def test_a_researcher_can_be_asked() -> None:
+    world = World(choice=["none: easy"], execute=[call("research", task="How does one count words?"), FINISH])
+    world.makes = lambda step: Delegated(trace=9, returned={"summary": "By spaces.", "error": None})
+    world.run()
+    assert [(step.agent, step.task) for step in world.delegated] == [
+        ("research", {"task": "How does one count words?"})
+    ]
+    assert '"output": "By spaces."' in world.talk.messages[-2][1]
+
+
 def test_code_may_ask_the_model_and_runs_again_with_the_answer() -> None:
     code = "a = ask_model('Is \"it\"\\n polite?')\nb = ask_model('Is it long?')\nprint(a, b)"
     world = World(choice=["none: easy"], execute=[call("python", code=code), FINISH], model=["Yes.", "No."])

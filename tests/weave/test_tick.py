@@ -114,10 +114,13 @@ def test_at_most_three_attempts(type: BlockType) -> None:
 
 
 def test_without_an_action_the_tick_still_expects_and_evaluates() -> None:
-    """Stage 4: after three failures the tick goes on. Its outcome says that no action ran."""
-    trace = tick(text=writes(T.ACTION, BROKEN))
+    """Stage 4: after three failures the tick goes on. Its outcome says that no action ran; what holds is rewarded."""
+    holds = Evaluated(title="Is it?", scope="task", value=True)
+    trace = tick(text=writes(T.ACTION, BROKEN), evaluations=[holds])
     assert [type for type in types(trace) if type in (T.EXPECTATION, T.EVALUATION)] == [T.EXPECTATION, T.EVALUATION]
     assert "none ran in this tick" in trace.blocks[-1].body
+    [given] = trace.rewards
+    assert given.reward == pytest.approx(0.5 - 3 * 0.1)
 
 
 @pytest.mark.parametrize(("score", "taken_back"), [(0.09, True), (0.11, False)])
