@@ -24,11 +24,14 @@ e eat, q drink, r read, w wield, W wear, t throw, f fire, z zap, Z cast, E engra
 OBJECTS = {
     "<": "up staircase", ">": "down staircase", "+": "door", "#": "corridor", "_": "altar", "{": "fountain",
     "$": "gold", ")": "weapon", "[": "armor", "%": "food", "?": "scroll", "!": "potion", "/": "wand", "=": "ring",
-    "(": "tool", "*": "gem", "^": "trap", "@": "human", "d": "dog", "f": "cat",
+    "(": "tool", "*": "gem", "^": "trap", "@": "human", "d": "dog", "f": "cat", ".": "floor", "-": "horizontal wall",
+    "|": "vertical wall",
 }  # fmt: skip
 """What NetHack's default symbols mean (nethack(6), option `symset`)."""
 STAIRS = ("up staircase", "down staircase")
 EXITS = ("door", "corridor")
+SIDES = {"northmost": (1, 1), "southmost": (1, -1), "eastmost": (0, 1), "westmost": (0, -1)}
+"""By side of the map: which coordinate of a place (columns right, rows up) counts, and with which sign."""
 STEPS = {
     (-1, 0): "h", (1, 0): "l", (0, 1): "k", (0, -1): "j", (-1, 1): "y", (1, 1): "u", (-1, -1): "b", (1, -1): "n",
 }  # fmt: skip
@@ -125,7 +128,8 @@ class WeaveNethack(Terminal):
         """What the map shows: for each kind of object the places, as (columns right, rows up) of the player.
 
         So (0, 3) is to the north, as in weave-agent, while a thing of `things` counts rows down. `nearest-stairs` and
-        `nearest-exits` are the places of stairs, and of doors and corridors, the nearest first.
+        `nearest-exits` are the places of stairs, and of doors and corridors, the nearest first; `northmost-exit`,
+        `westmost-stairs` and the like are lists of one place, and `player` is [(0, 0)].
         """
         return objects(self.pane.capture_pane(), self.player)
 
@@ -251,13 +255,15 @@ def objects(screen: list[str], player: tuple[int, int] | None = None) -> dict[st
     players = [player] if player else [(row.index("@"), number) for number, row in rows if "@" in row]
     if not players:
         return {}
-    (x, y), found = players[0], dict[str, list[tuple[int, int]]]()
+    (x, y), found = players[0], {"player": [(0, 0)]}
     for number, row in rows:
         for column, symbol in enumerate(row):
             if symbol in OBJECTS and (column, number) != (x, y):
                 found.setdefault(OBJECTS[symbol], []).append((column - x, y - number))
-    for name, kinds in (("nearest-stairs", STAIRS), ("nearest-exits", EXITS)):
+    for name, one, kinds in (("nearest-stairs", "stairs", STAIRS), ("nearest-exits", "exit", EXITS)):
         places = [place for kind in kinds for place in found.get(kind, ())]
         if places:
             found[name] = sorted(places, key=lambda place: max(abs(place[0]), abs(place[1])))
+            for side, (axis, sign) in SIDES.items():
+                found[f"{side}-{one}"] = [max((sign * place[axis], place) for place in places)[1]]
     return found

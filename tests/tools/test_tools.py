@@ -171,7 +171,11 @@ class TestNethack:
     def test_objects_are_seen_from_the_player(self) -> None:
         rows = ["The door is locked.", "   -----+--", "   |..$..>|", "   |.@....|##", "   -<------"]
         seen = objects([*rows, *[""] * 17, "Weaver the Stripling   St:18 @ $"])
-        assert seen == {
+        assert seen["floor"] == [(-1, 1), (0, 1), (2, 1), (3, 1), (-1, 0), (1, 0), (2, 0), (3, 0), (4, 0)]
+        assert seen["vertical wall"][:2] == [(-2, 1), (5, 1)]
+        assert seen["horizontal wall"][0] == (-2, 2)
+        assert {name: seen[name] for name in seen if not name.endswith(("wall", "floor"))} == {
+            "player": [(0, 0)],
             "door": [(3, 2)],
             "gold": [(1, 1)],
             "down staircase": [(4, 1)],
@@ -179,6 +183,14 @@ class TestNethack:
             "up staircase": [(-1, -1)],
             "nearest-stairs": [(-1, -1), (4, 1)],
             "nearest-exits": [(3, 2), (6, 0), (7, 0)],
+            "northmost-exit": [(3, 2)],
+            "southmost-exit": [(7, 0)],
+            "eastmost-exit": [(7, 0)],
+            "westmost-exit": [(3, 2)],
+            "northmost-stairs": [(4, 1)],
+            "southmost-stairs": [(-1, -1)],
+            "eastmost-stairs": [(4, 1)],
+            "westmost-stairs": [(-1, -1)],
         }
         assert objects([""] * 24) == {}
 
