@@ -51,16 +51,29 @@ def run(console: Console) -> list[Figure]:
         for kind in KINDS:
             models[f"trained on pairs {kind}"] = str(trained(student, folder / kind, pairs))
         rows: list[list[object]] = []
-        right: dict[str, float] = {}
+        right: dict[str, list[bool]] = {}
         for name, model in models.items():
             answers = [ranked(model, folder / kind / "held-out") for kind in KINDS]
             rows.append([name, *(f"{in_percent(share(one))} of {len(one)}" for one in answers)])
-            right[name] = sum(answers[0]) / len(answers[0])
+            right[name] = answers[0]
     columns = ("", *(f"held-out pairs {kind}" for kind in KINDS))
     title = f"\nPairs whose better text is the likelier one [95%]; trained on {pairs} pairs"
     console.print(table(title, columns, rows))
-    gain = right["trained on pairs by outcome or margin"] - right["the model itself"]
-    return [Figure("gain on held-out pairs by outcome or margin", 100 * gain, "points", at_least=0)]
+    return gains(right["the model itself"], right["trained on pairs by outcome or margin"])
+
+
+def gains(before: list[bool], after: list[bool]) -> list[Figure]:
+    """What training changed on the same pairs. The bar is that more than chance changed for the better.
+
+    If no pair changed, or as many for the worse, it is missed: a gain of nothing shows nothing.
+    """
+    changed = [now for then, now in zip(before, after, strict=True) if then != now]
+    gain = 100 * (sum(after) - sum(before)) / len(after)
+    better = "changed pairs that changed for the better, lower end of the interval"
+    return [
+        Figure("gain on held-out pairs by outcome or margin", gain, "points"),
+        Figure(f"of {len(changed)} {better}", 100 * share(changed).low, "%", at_least=50),
+    ]
 
 
 PARTS = {"seen": SEEN, "held-out": HELD_OUT}
