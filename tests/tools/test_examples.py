@@ -57,6 +57,13 @@ PAGES = {
     "/": (200, "text/html", "<a href='/rules'>The rules of the game</a> <a href='/prices.json'>Prices</a>"),
     "/rules": (200, "text/html", "<p>Who has three in a row wins.</p>"),
     "/prices.json": (200, "application/json", '{"rope": 20, "tar": 40}'),
+    "/order": (
+        200,
+        "text/html",
+        "<form action='/ordered'><label>Name <input name='name'></label>"
+        "<label>Goods <select name='goods'><option>Tar<option>Rope</select></label><button>Order</button></form>",
+    ),
+    "/ordered?name=Anna&goods=Rope": (200, "text/html", "<p>Thank you: one rope for Anna.</p>"),
     "/broken": (500, "text/plain", "the field number is empty"),
 }
 OPEN = {
@@ -103,6 +110,7 @@ def reset(main, tools):
         with open(name, "w") as file:
             file.write(text)
     main.cache.clear()
+    vars(main).pop("planned", None)
     main.completed, main.returned = False, None
     game = Game("basic", True, 1)
     for key in tools:
@@ -163,7 +171,7 @@ def world() -> Iterator[LiveTask]:
 @pytest.mark.parametrize("name", [name for name in RUNNABLE if name not in WAITING])
 def test_an_example_runs(world: LiveTask, name: str) -> None:
     type, body = BLOCKS[name]
-    for program in {*PROGRAMS} & {*tools_of(body)}:
+    for program in [*({*PROGRAMS} & {*tools_of(body)}), *(["chromium"] if "javascript=True" in body else [])]:
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
     world.act(f"reset(self, {tools_of(body)})")
@@ -215,11 +223,13 @@ def test_examples_cover_what_a_model_writes() -> None:
         == len(BLOCKS)
     )
     code = "\n".join(body for type, body in BLOCKS.values() if type is BlockType.ACTION)
-    used = {*tools_of(code), *re.findall(r"(agent\.\w+|requests\.get|self\.\w+_cache|self\.return_to_caller)\(", code)}
+    called = r"(agent\.\w+|requests\.get|browser\.\w+|self\.(?:\w+_cache|return_to_caller|plan|generate_block))\("
+    used = {*tools_of(code), *re.findall(called, code)}
     assert used >= {
         "editor-/app/report.md", "nano", "emacs", "nethack", "zombie_game", "browser", "discord-bot-lobby",
         "agent.run", "agent.subagent", "agent.research", "agent.find_last_block_of_type", "requests.get",
-        "self.update_cache", "self.get_cache", "self.return_to_caller",
+        "self.update_cache", "self.get_cache", "self.return_to_caller", "self.plan", "self.generate_block",
+        "browser.fill", "browser.select", "browser.submit",
     }  # fmt: skip
     assert "wait=" in code
 
@@ -241,4 +251,4 @@ def test_actions_only_import_what_a_box_has() -> None:
         nodes = list(ast.walk(ast.parse(body)))
         modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
         modules |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
-        assert modules <= {"csv", "statistics", "subprocess", "tools.editor"}
+        assert modules <= {"csv", "statistics", "subprocess", "tools.browser", "tools.editor"}
