@@ -28,6 +28,7 @@ from weavegen.kernel.steps import (
     Score,
 )
 from weavegen.kernel.template import Template
+from weavegen.linting.lint import lint
 from weavegen.pool.client import ModelClient
 from weavegen.trace.blocks import BlockType
 from weavegen.trace.render import render_block
@@ -96,13 +97,14 @@ def test_the_body_of_each_type_starts_with_a_fixed_prefix(type: BlockType, prefi
     assert {step.prompt.prefix for step in samples(tick(option=20.0), type)} == {prefix}
 
 
-@pytest.mark.parametrize("type", [T.DEBUG, T.BACKTRACK])
-def test_debug_and_backtrack_start_with_a_random_stem(type: BlockType) -> None:
-    """Three quotes are followed by one of several stems, which varies the reasoning."""
+@pytest.mark.parametrize(("type", "number"), [(T.DEBUG, 17), (T.BACKTRACK, 9)])
+def test_debug_and_backtrack_start_with_a_random_stem(type: BlockType, number: int) -> None:
+    """Three quotes are followed by one of as many stems as weave-agent has, which varies the reasoning."""
     stems = prompts.stems(type)
-    assert len(set(stems)) >= 4
+    assert len(set(stems)) == number
+    assert {lint(type, f'"""{stem} this."""').penalties.total() for stem in stems} == {0}
     seen = set()
-    for seed in range(30):
+    for seed in range(200):
         answers = {"text": writes(T.ACTION, BROKEN)} if type is T.DEBUG else {"odds": odds_for(T.ACTION, 0.0)}
         trace = tick(s={"rounds": [1], "attempts": 2}, seed=seed, **answers)
         [step] = samples(trace, type)
