@@ -83,10 +83,13 @@ def test_files_that_can_not_be_used(folder: Path) -> None:
 
 
 def test_names_of_weave_agent_need_no_import(own: Config) -> None:
-    body = "return [requests.__name__, hashlib.sha256(b'').hexdigest()[:4], deepcopy([1]), pformat({}), str(Optional)]"
+    body = (
+        "return [requests.__name__, hashlib.sha256(b'').hexdigest()[:4], deepcopy([1]), pformat({}), str(Optional), "
+        "Tree.__name__, check_schema.__name__, Enum.__name__]"
+    )
     [done] = dry_run(own, f"def act(self):\n    {body}\n\nself.add_action('Act', act)\n")
     assert done.error is not None
     assert done.error.type == "NameError"  # without packages, the block must know that requests is missing
     body = body.replace("requests.__name__", "1")
     [done] = dry_run(own, f"def act(self):\n    {body}\n\nself.add_action('Act', act)\n")
-    assert done.value == [1, "e3b0", [1], "{}", "typing.Optional"]
+    assert done.value == [1, "e3b0", [1], "{}", "typing.Optional", "Tree", "check_schema", "Enum"]

@@ -5,6 +5,7 @@ import enum
 import json
 import math
 import re
+import time
 from collections import OrderedDict
 from functools import partial
 from pathlib import Path
@@ -77,6 +78,15 @@ class TestSubagent:
         main.delete_cache("a")
         main.delete_cache("a")
         assert main.get_cache("a") is None
+
+    def test_what_a_subagent_knows_of_itself(self, tree: api.Tree, main: api.Subagent) -> None:
+        helper = tree.subagent("helper", main.name, "Count the red beans", {}, 5)
+        assert (helper.tree, helper.parent, main.parent, main.children) == (tree, "main", None, ["helper"])
+        assert (helper.time_budget, helper.cache, helper.task.description) == (5, {}, "Count the red beans")
+        assert 0 < helper.end_time - time.time() <= 300
+        helper.task.add_evaluation("Is it so?", nothing)
+        assert [one["title"] for one in helper.task.evaluations] == ["Is it so?"]
+        assert helper.task.run_evaluations() == {"nothing": None}
 
     def test_the_context_is_the_last_sixty_blocks(self, tree: api.Tree, main: api.Subagent) -> None:
         tree.blocks += [{"type": "action", "index": i, "body": f"body {i}"} for i in range(70)]
@@ -291,6 +301,11 @@ class TestEvaluator:
         prompt = partial(weave.make_score_prompt_vllm, "<{response}>", "!", "")
         weave.simple_evaluate_outputs(prompt, "text")
         assert model == ["<text>!"]
+
+    def test_templates_leave_the_prompt_out_of_the_response(self) -> None:
+        template = "{prompt}|{response}|{parent_q}"
+        text = weave.make_bayes_score_prompt_vllm(template, "!", "Once", "Is it a story? Yes.", "Once upon a time")
+        assert text == "Once| upon a time|Is it a story? Yes.!"
 
     def test_no_texts(self) -> None:
         assert weave.simple_evaluate_outputs(weave.make_simple_score_prompt("Is it?"), []) == []
