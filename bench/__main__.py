@@ -17,9 +17,9 @@ NAMES = (
     "lint", "engine", "in_flight", "long_trace", "pool", "prefix", "agents", "exports", "corpus_sql", "retrieval",
     "trials",
 )  # fmt: skip
-APART = ("examples", "loop", "loop_all", "models", "preferences", "scale", "search")
-"""They take long. `loop` (`make loop`), `loop_all` and `preferences` need PyTorch; `examples`, `models`, `preferences`
-a model."""
+APART = ("examples", "loop", "loop_all", "models", "preferences", "scale", "search", "vectors")
+"""They take long, or are run for one decision. `loop` (`make loop`), `loop_all` and `preferences` need PyTorch;
+`examples`, `models`, `preferences` a model."""
 RESULTS = Path(__file__).parent / "results"
 
 
