@@ -47,6 +47,7 @@ MAX_DEATHS = 6
 """Deaths of a trace's environments; after one more the trace fails. A block that kills its process costs two."""
 START_SECONDS = 60.0
 """Time limit for starting a box's MCP servers, unless operations may take longer, and for listing others' tools."""
+STOPPED = "stopped"  # a file beside an agent's files: its box was stopped to verify them
 POLL_SECONDS = 0.2  # time between checks for a person's message
 
 
@@ -385,6 +386,7 @@ class Execution:
             (self.changes / "upper").mkdir(parents=True, exist_ok=True)
         elif not self.has_stopped():
             self.open_environment().stop()
+            (self.changes / STOPPED).touch()
         verdict = verifier.verify(self.changes / "upper", trusted=self.spec.agent == "oracle")
         if verdict.changed and verdict.cause is None:
             with single().connect() as conn:
@@ -397,12 +399,12 @@ class Execution:
 
         The steps that a rebuilt box repeats could leave other files. A restart of the host may have lost some.
         """
-        config, upper = self.worker.config, self.changes / "upper"
+        config, mark = self.worker.config, self.changes / STOPPED
         with single().connect() as conn:
             place = environments.place(conn, self.trace_id)
-        if self.claim.claims == 1 or place is None or place[0] != config.host or not upper.exists():
+        if place is None or place[0] != config.host or not mark.exists():
             return False
-        return upper.stat().st_ctime > float(psutil.boot_time()) and Environment.find(config, self.trace_id) is None
+        return mark.stat().st_mtime > float(psutil.boot_time()) and Environment.find(config, self.trace_id) is None
 
     def rebuild(
         self, environment: Environment, past: list[tuple[int, Execute, Executed, Any]], cause: str | None
