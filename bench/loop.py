@@ -216,13 +216,18 @@ def figures(runs: Sequence[Run]) -> list[Figure]:
     last = pooled([loop.rounds[-1] for loop in loops])
     best = pooled([loop.best() for loop in loops])
     control = share([outcome for done in runs for outcome in successes(done.control)])
-    lost = [(loop.rounds[0].auc or 0.5) - round.auc for loop in loops for round in loop.rounds if round.auc is not None]
+    lost = [auc_lost(loop.rounds[0], round) for loop in loops for round in loop.rounds]
     return [
         Figure("success, last round", 100 * last.value, "%", at_least=100 * best.low),
         Figure("success, low end of the last round", 100 * last.low, "%", at_least=100 * weak.high),
         Figure("success, control", 100 * control.value, "%", at_most=100 * weak.high),
-        Figure("AUC lost on the weak model's actions, worst round", max(lost, default=0.0), "", at_most=AUC_LOSS),
+        Figure("AUC lost on the weak model's actions, worst round", max(lost), "", at_most=AUC_LOSS),
     ]
+
+
+def auc_lost(weak: Round, round: Round) -> float:
+    """How much lower a round's AUC is than the weak model's; 1 if one of them is unknown, so that the bar is missed."""
+    return 1.0 if weak.auc is None or round.auc is None else weak.auc - round.auc
 
 
 def into_readme(columns: list[str], rows: list[list[str]], minutes: float) -> None:

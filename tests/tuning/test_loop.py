@@ -13,7 +13,10 @@ from rich.console import Console
 from bench import loop
 from bench.installation import home
 from tests.support.trl import PYTHON
+from weavegen.evaluator.evaluation import Evaluation, Measure, share
+from weavegen.training.rounds import Loop, Order, Round
 
+NOTHING = Measure(math.nan, math.nan, math.nan, 0)
 WIDE = 400
 """Terminal columns: wider than the table."""
 
@@ -59,3 +62,18 @@ def test_the_loop_runs_writes_its_table_and_goes_on(
     began = time.monotonic()
     assert loop.run(Console(file=io.StringIO(), width=WIDE)) == figures, "It is over, so nothing is measured anew."
     assert time.monotonic() - began < 120
+
+
+@pytest.mark.parametrize(
+    ("aucs", "lost"), [((0.7, 0.8, 0.69), 0.01), ((0.7, 0.8), 0.0), ((0.7, 0.8, None), 1.0), ((None, 0.8), 1.0)]
+)
+def test_a_round_whose_auc_is_unknown_does_not_meet_the_bar(aucs: tuple[float | None, ...], lost: float) -> None:
+    evaluation = Evaluation("model", {"a.py": share([True])}, NOTHING, NOTHING, NOTHING, NOTHING, None)
+    rounds = [Round(number=number, evaluation=evaluation, auc=auc) for number, auc in enumerate(aucs)]
+    order = Order(
+        files=[], params={}, settings={}, writing={}, traces=1, held_out=1, seed=0, where=[], tune=loop.TUNING,
+    )  # fmt: skip
+    told = loop.figures([loop.Run(Loop(name="loop", order=order, rounds=rounds), evaluation, 1.0)])
+    [bar] = [one for one in told if one.what.startswith("AUC")]
+    assert bar.value == pytest.approx(lost)
+    assert bar.met == (lost <= loop.AUC_LOSS)
