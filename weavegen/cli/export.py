@@ -164,9 +164,8 @@ def formats(name: str | None) -> Result:
         yield display.table(chosen, {"format": "name", "--where is over": "view", "what it is": "about"})
         if name is not None and isinstance(format := chosen[0], RowFormat):
             yield "\ncolumns that are written:"
-            columns = comments(format.schema).items()
-            types = {column: str(format.schema.field(column).type) for column, _ in columns}
-            yield display.table([{"column": one, "type": types[one], "meaning": meaning} for one, meaning in columns])
+            columns = zip(comments(format.schema).items(), map(str, format.schema.types), strict=True)
+            yield display.table([{"column": one, "type": type, "meaning": meaning} for (one, meaning), type in columns])
         view = "VIEW" if name is None else chosen[0].view
         yield (
             '\ncolumns that --where may use: weavegen sql "select attname, col_description(attrelid, attnum) from '

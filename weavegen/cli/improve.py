@@ -212,9 +212,8 @@ class Driver:
         with contextlib.suppress(UsageError):  # there are too few labels
             line = fit(WILL_RUN, labels)
             round.corrections, round.brier = {WILL_RUN: (line.slope, line.intercept)}, line.brier_after
-        round.evaluation, round.auc = measured, area(labels)
-        if round.number:
-            round.auc = self.auc_of_base(round, model)
+        round.auc = self.auc_of_base(round, model) if round.number else area(labels)
+        round.evaluation = measured
         self.loop.judge(round)
         return True
 
@@ -295,7 +294,7 @@ class Driver:
         """Write the report, link `best` to the best adapter, and unload all other models."""
         from weavegen.viewer import rounds_page
 
-        rounds_page.write(self.folder, self.loop, lines(self.loop.rounds))
+        rounds_page.write(self.folder, self.loop, list(lines(self.loop.rounds)))
         self.console.print(table(self.loop.rounds))
         best = self.loop.best().number
         if best:
@@ -315,13 +314,12 @@ def area(labels: Sequence[Pair]) -> float | None:
     return figures(WILL_RUN, "ran", labels).auc if labels else None
 
 
-def lines(rounds: list[Round]) -> list[tuple[str, list[str]]]:
+def lines(rounds: list[Round]) -> Iterator[tuple[str, list[str]]]:
     """The name of each measure, with a cell for each round that was evaluated."""
     done = [round for round in rounds if round.evaluation is not None]
-    rows = list(evaluate.lines([round.evaluation for round in done if round.evaluation is not None]))
-    rows.append(("will it run? AUC on the base's actions", [number(round.auc, "{:.2f}") for round in done]))
-    rows.append(("will it run? Brier score, corrected", [number(round.brier, "{:.3f}") for round in done]))
-    return rows
+    yield from evaluate.lines([round.evaluation for round in done if round.evaluation is not None])
+    yield "will it run? AUC on the base's actions", [number(round.auc, "{:.2f}") for round in done]
+    yield "will it run? Brier score, corrected", [number(round.brier, "{:.3f}") for round in done]
 
 
 def table(rounds: list[Round]) -> Table:

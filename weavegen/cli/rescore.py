@@ -229,8 +229,7 @@ def read_pairs(
     pairs: dict[tuple[str, str], list[Pair]] = {}
     defined = [row for row in rows if not row[-1]]
     for question, truth, score, answer, trace, _ in defined:
-        pair = Pair(float(score), bool(answer), int(trace))
-        pairs.setdefault((str(question), str(truth)), []).append(pair)
+        pairs.setdefault((str(question), str(truth)), []).append(Pair(float(score), bool(answer), int(trace)))
     return pairs, len(rows) - len(defined)
 
 

@@ -147,10 +147,9 @@ def collect(plan: TunePlan, where: list[str]) -> dict[str, int]:
     with reading() as conn:
         measured = sql.run(conn, "evaluator/held_out_jobs").scalars()
     left_out = f"job_id not in ({', '.join(map(str, measured))})" if measured else ""
-    formats = {name for names in EXPORTS.values() for name in names}
     Path(plan.data).mkdir(parents=True)
     for name in dict.fromkeys(name for method in plan.methods for name in EXPORTS[method]):
-        others = tuple(f"{other}:" for other in formats - {name})
+        others = tuple(f"{other}:" for names in EXPORTS.values() for other in names if other != name)
         conditions = [one.removeprefix(f"{name}:") for one in where if not one.startswith(others)]
         if left_out and not any("job_id" in condition for condition in conditions):
             conditions.append(left_out)

@@ -65,10 +65,7 @@ def rows(source: Source, trace: int, keys: Iterator[Key]) -> Iterator[Row]:
 
 def recorded(conn: Connection, row: Any, situation: str) -> Iterator[Row]:
     """The rows of a query that the model wrote before a block."""
-    hits = [
-        Hit(id=hit.example_id or hit.block_id, example=hit.example_id is not None, score=hit.score)
-        for hit in sql.run(conn, "exports/retrieval-hits", retrieval=row["retrieval_id"])
-    ]
+    hits = [Hit(**hit) for hit in sql.run(conn, "exports/retrieval-hits", retrieval=row["retrieval_id"]).mappings()]
     texts = block_rows.retrieved_texts(conn, hits)
     shared = values(row, COLUMNS) | hit_columns(texts, hits)
     shared |= {"query": row["query"], "rank": None, "known_good": row["known_good"]}
@@ -83,7 +80,8 @@ def recorded(conn: Connection, row: Any, situation: str) -> Iterator[Row]:
 def hindsight(conn: Connection, row: Any, situation: str, frequencies: Counter[str]) -> Row | None:
     """The shortest query of the situation's words that finds the action; None if there is none."""
     in_block = set(words(row["body"]))
-    shared = [word for word in dict.fromkeys(words(situation)) if word in in_block and is_informative(word)]
+    telling = (word for word in dict.fromkeys(words(situation)) if len(word) >= MIN_WORD_CHARS and word not in COMMON)
+    shared = [word for word in telling if word in in_block and re.search("[^0-9_]", word)]  # not a number
     rarest = sorted(shared, key=lambda word: (frequencies[word], word))[:MAX_WORDS]
     for count in sorted({min(REQUIRED_WORDS, len(rarest)), len(rarest)} - {0}):
         required = [f"+{word}" for word in rarest[: min(count, REQUIRED_WORDS)]]
@@ -124,11 +122,6 @@ def search(conn: Connection, text: str) -> Sequence[Hit]:
     """The best MAX_HITS hits of a query in the whole corpus."""
     parsed = parse(text)
     return [] if parsed is None else corpus_index.search(conn, parsed, Scope(), least_score=0.0, top_k=MAX_HITS)
-
-
-def is_informative(word: str) -> bool:
-    """Whether a word is not a particle or a number."""
-    return len(word) >= MIN_WORD_CHARS and re.search("[^0-9_]", word) is not None and word not in COMMON
 
 
 COMMON = set(

@@ -173,8 +173,7 @@ def example(words: Any, prompt: str, completion: str, window: int) -> Row:
     """Token ids with labels for the completion. A long prompt is cut between blocks."""
     last = words(completion, add_special_tokens=False)["input_ids"]
     shown = shortened(words, prompt, window - min(len(last), window // 2))
-    ids = (shown + last)[:window]
-    return numbers(input_ids=ids, labels=([IGNORED] * len(shown) + last)[:window])
+    return numbers(input_ids=(shown + last)[:window], labels=([IGNORED] * len(shown) + last)[:window])
 
 
 def numbers(**ids: list[int]) -> Row:
