@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from safetensors import safe_open
@@ -17,6 +19,7 @@ from safetensors.numpy import load_file
 from simulation.process import Process
 from tests.support import ROOT
 from tests.support.installation import Installation, installed
+from tests.support.ports import free_port
 from tests.support.trl import PYTHON
 from weavegen.chat_template import renderer
 from weavegen.cli import tune
@@ -439,6 +442,86 @@ def test_each_method_begins_with_what_the_one_before_has_trained(tmp_path: Path,
         first, *others = found[method]
         assert first == pytest.approx([0] * len(first), abs=1e-4), found
         assert max(abs(reward) for rewards in others for reward in rewards) > 1e-3, found
+
+
+SHARDED = """
+import sys
+from pathlib import Path
+import msgspec
+from accelerate import state
+from accelerate.utils import DistributedType
+from weavegen.errors import UsageError
+from weavegen.training import tune
+from weavegen.training.plan import TunePlan
+
+usual = state.AcceleratorState.__init__
+
+def sharded(self, *given, fsdp_plugin=None, **named):
+    # accelerate uses FSDP on GPUs only; PyTorch has it on the CPU, too.
+    usual(self, *given, fsdp_plugin=fsdp_plugin, **named)
+    if fsdp_plugin is not None:
+        self.fsdp_plugin, self.distributed_type = fsdp_plugin, DistributedType.FSDP
+        state.PartialState._shared_state["distributed_type"] = DistributedType.FSDP
+
+state.AcceleratorState.__init__ = sharded
+*plans, several = [msgspec.json.decode(Path(name).read_bytes(), type=TunePlan) for name in sys.argv[1:]]
+for plan in plans:
+    tune.tune(plan)
+try:
+    tune.tune(several)
+except UsageError as error:
+    print(error)
+"""
+
+
+def test_two_processes_with_fsdp_write_whole_weights(tmp_path: Path, trl_environ: dict[str, str]) -> None:
+    """Each has half of every weight. The folder is written by one of them, from the halves of both."""
+    environ, model = trl_environ | {"PYTHONPATH": str(ROOT)}, tmp_path / "model"
+    made = [PYTHON, ROOT / "scripts" / "tiny_model.py", "make", model]
+    subprocess.run(made, env=environ, capture_output=True, check=True)
+    (tmp_path / "text" / "data").mkdir(parents=True)
+    pq.write_table(pa.table({"text": ["import box\n" * 20] * 8}), tmp_path / "text" / "data" / "one.parquet")
+    kinds: dict[str, dict[str, Any]] = {
+        "whole": {}, "lora": {"lora": 4}, "merged": {"lora": 4, "merge": True}, "several": {"methods": ("text", "sft")},
+    }  # fmt: skip
+    files = []
+    for name, options in kinds.items():
+        given = {"model": str(model), "data": str(tmp_path), "out": str(tmp_path / name), "rates": {"text": 1e-2}}
+        given |= {"methods": ("text",), "batch": 2, "window": 64, **options}
+        files.append(tmp_path / f"{name}.json")
+        files[-1].write_bytes(msgspec.json.encode(given))
+    environ |= {
+        "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+        "ACCELERATE_USE_CPU": "true", "ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "OMP_NUM_THREADS": "1",
+        "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP", "FSDP_ACTIVATION_CHECKPOINTING": "true",
+    }  # fmt: skip
+    command = [PYTHON, "-c", SHARDED, *files]
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for rank in ("0", "1"):
+            own = environ | {"RANK": rank, "LOCAL_RANK": rank}
+            with (tmp_path / rank).open("w") as log:
+                running.append(subprocess.Popen(command, cwd=tmp_path, env=own, stdout=log, stderr=log))
+        for rank, process in enumerate(running):
+            assert process.wait(500) == 0, (tmp_path / str(rank)).read_text()[-3000:]
+            assert "FSDP divides the weights for one trainer" in (tmp_path / str(rank)).read_text()
+    finally:
+        for process in running:
+            process.kill()
+    before = load_file(model / "model.safetensors")
+    for name in ("whole", "merged"):
+        after = load_file(tmp_path / name / "model.safetensors")
+        assert {key: value.shape for key, value in after.items()} == {key: value.shape for key, value in before.items()}
+        assert all(np.isfinite(value).all() for value in after.values())
+        for key in (key for key in after if "proj" in key):
+            changed = after[key] != before[key]
+            assert all(half.any() for half in np.array_split(changed, 2)), f"{name}: a half of {key} is not trained"
+    adapter = load_file(tmp_path / "lora" / "adapter_model.safetensors")
+    assert {value.shape for key, value in adapter.items() if "q_proj.lora_B" in key} == {(128, 4)}
+    assert all(np.isfinite(value).all() and value.any() for value in adapter.values())
+    for name in ("whole", "merged", "lora"):
+        assert json.loads((tmp_path / name / "losses.json").read_text())["text"] > 0
+        assert (tmp_path / name / "tokenizer.json").exists()
 
 
 BALANCED = """

@@ -36,8 +36,10 @@ from weavegen.training.plan import IGNORED, TunePlan
 Row = dict[str, Any]
 
 
-def tune(plan: TunePlan) -> dict[str, float]:
-    """Train with each method in turn, and write tokenizer and weights (or the adapter). Returns the losses."""
+def tune(plan: TunePlan) -> None:
+    """Train with each method in turn, and write the weights (or the adapter), the tokenizer and the losses."""
+    if os.environ.get("ACCELERATE_USE_FSDP") == "true" and len(plan.methods) > 1:
+        raise UsageError("FSDP divides the weights for one trainer: give one --method, and the others to later runs")
     torch.manual_seed(plan.seed)
     words = AutoTokenizer.from_pretrained(plan.model)
     if words.pad_token is None:
@@ -56,10 +58,15 @@ def tune(plan: TunePlan) -> dict[str, float]:
             model.delete_adapter("ref")
     if plan.merge:
         model = model.merge_and_unload()
-    model.save_pretrained(plan.out)
-    words.save_pretrained(plan.out)
-    shutil.rmtree(Path(plan.out) / "checkpoints", ignore_errors=True)
-    return losses
+    for module in list(model.modules()):  # PEFT finds no weights inside the wrappers of fsdp_activation_checkpointing
+        for name, child in module.named_children():
+            setattr(module, name, getattr(child, "_checkpoint_wrapped_module", child))
+    weights = trainer.accelerator.get_state_dict(model)  # under FSDP each process has a part of each weight
+    if trainer.args.should_save:  # in the first process alone
+        model.save_pretrained(plan.out, state_dict=weights)
+        words.save_pretrained(plan.out)
+        shutil.rmtree(Path(plan.out) / "checkpoints", ignore_errors=True)
+        Path(plan.out, "losses.json").write_text(json.dumps(losses) + "\n")
 
 
 def loading(plan: TunePlan) -> dict[str, Any]:
@@ -290,8 +297,7 @@ if __name__ == "__main__":
     use_one_gpu()
     plan = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=TunePlan)
     try:
-        losses = tune(plan)
+        tune(plan)
     except UsageError as error:
         sys.stderr.write(f"weavegen: {error}\n")
         sys.exit(2)
-    Path(plan.out, "losses.json").write_text(json.dumps(losses) + "\n")
