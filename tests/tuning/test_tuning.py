@@ -444,6 +444,75 @@ def test_each_method_begins_with_what_the_one_before_has_trained(tmp_path: Path,
         assert max(abs(reward) for rewards in others for reward in rewards) > 1e-3, found
 
 
+WHOLE = """
+import io, json, sys
+from pathlib import Path
+import pyarrow as pa
+import pyarrow.parquet as pq
+from transformers import AutoTokenizer
+from weavegen.errors import UsageError
+from weavegen.training import tune
+from weavegen.training.plan import TunePlan
+
+model, data, train = sys.argv[1], Path(sys.argv[2]), tune.sft_trainer
+words = AutoTokenizer.from_pretrained(model)
+
+def conversation(said, shift=0):
+    read, own = (words(text, add_special_tokens=False)["input_ids"] for text in ("What is in the box? " * 3, said))
+    read, own = ([(id + shift) % len(words) for id in ids] for ids in (read, own))
+    messages = [{"role": "user", "content": "What is in the box?"}, {"role": "assistant", "content": said + "\\n"}]
+    return {"tokens": read + own, "masks": [-100] * len(read) + own, "messages": messages}
+
+own = [conversation(f"import box; return box.find({number}), or nothing") for number in range(4)]
+foreign = [conversation(f"return the answer of another model {number}", shift=700) for number in range(2)]
+texts = [{"text": "import box\\n" * 9}]
+tables = {"own": {"trajectories": own + foreign, "text": texts}, "other": {"trajectories": foreign}}
+for folder, formats in tables.items():
+    for format, rows in formats.items():
+        (data / folder / format / "data").mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist(rows), data / folder / format / "data" / "one.parquet")
+
+def plan(folder, *methods):
+    rates = {method: 1e-3 for method in methods}
+    given = {"data": str(data / folder), "out": str(data / f"{folder}-out"), "methods": methods, "rates": rates}
+    return TunePlan(model=model, window=16, batch=2, **given)
+
+tune.sft_trainer = lambda method, plan, model, words, adapter, examples: examples
+usual, sys.stderr = sys.stderr, io.StringIO()
+found = {method: tune.whole(method, plan("own", method), None, words, None) for method in ("trajectories", "text")}
+said, sys.stderr, tune.sft_trainer = sys.stderr.getvalue(), usual, train
+names = ("input_ids", "labels")
+found = {method: [[row[name].tolist() for name in names] for row in rows] for method, rows in found.items()}
+tune.tune(plan("own", "trajectories", "text"))
+losses = json.loads((data / "own-out" / "losses.json").read_text())
+try:
+    tune.tune(plan("other", "trajectories"))
+except UsageError as error:
+    refused = str(error)
+text = words(texts[0]["text"])["input_ids"]
+json.dump([found, [[row["tokens"], row["masks"]] for row in own], text, said, losses, refused], sys.stdout)
+"""
+
+
+def test_whole_conversations_are_learnt_with_their_masks_and_own_tokens(
+    tmp_path: Path, trl_environ: dict[str, str]
+) -> None:
+    """In windows, and without those that another tokenizer made; of texts, all tokens."""
+    found, own, text, said, losses, refused = with_tiny_model(WHOLE, tmp_path, trl_environ)
+    expected = []
+    for ids, masks in own:
+        cut = [(ids[at : at + 16], masks[at : at + 16]) for at in range(0, len(ids), 16)]
+        expected += [[part, labels] for part, labels in cut if set(labels) != {-100}]
+    assert len(expected) < sum(math.ceil(len(ids) / 16) for ids, _ in own), "Are there windows that are only read?"
+    assert any(-100 in labels for _, labels in expected)
+    assert sorted(found["trajectories"]) == sorted(expected)
+    assert "2 conversations are left out" in said
+    assert [id for ids, _ in found["text"] for id in ids] == text
+    assert all(ids == labels for ids, labels in found["text"])
+    assert all(0 < losses[method] < 20 for method in ("trajectories", "text"))
+    assert "has nothing to train on" in refused
+
+
 SHARDED = """
 import sys
 from pathlib import Path

@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import shutil
 import sys
 import threading
@@ -118,14 +119,20 @@ def whole(method: str, plan: TunePlan, model: Any, words: Any, adapter: LoraConf
     `text`: on all tokens of a trace. `trajectories`: on the recorded tokens that the model sampled; the others are
     read only.
     """
-    examples = []
-    for row in rows(plan, method, ("tokens", "masks") if method == "trajectories" else ("text",)):
+    examples, foreign, letters = [], 0, partial(re.sub, r"\W", "")
+    for row in rows(plan, method, ("tokens", "masks", "messages") if method == "trajectories" else ("text",)):
         ids = row["tokens"] if method == "trajectories" else words(row["text"])["input_ids"]
         labels = row["masks"] if method == "trajectories" else ids
+        # Recorded ids must spell the last message. Whitespace is cut off its end, and control characters are replaced.
+        if method == "trajectories" and letters(row["messages"][-1]["content"])[-20:] not in letters(words.decode(ids)):
+            foreign += 1
+            continue
         for start in range(0, len(ids), plan.window):
             part, wanted = ids[start : start + plan.window], labels[start : start + plan.window]
             if any(label != IGNORED for label in wanted):
                 examples.append(numbers(input_ids=part, labels=wanted))
+    if foreign:
+        sys.stderr.write(f"weavegen: {foreign} conversations are left out: their token ids are another tokenizer's\n")
     return sft_trainer(method, plan, model, words, adapter, examples)
 
 
