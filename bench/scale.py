@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -194,15 +194,16 @@ def report(console: Console, samples: Sequence[Sample], audit: int) -> list[Figu
     columns = ("", "first quarter", "second", "third", "last")
     title = f"\n{ACTIVE:,} active traces, 20 workers, {SERVERS} simulated servers, {samples[-1].minutes:.0f} minutes"
     console.print(table(title, columns, [[name, *values] for name, values in rows.items()]))
-    for name, unit, shown in (
+    plots: list[tuple[str, str, Sequence[Mapping[str, float]]]] = [
         ("memory", "MB", [one.memory for one in samples]),
         ("boxes", "MB", [{"all boxes": one.boxes} for one in samples]),
         ("queues", "steps that wait for a worker", [one.waiting for one in samples]),
         ("database", "MB", [{"size": float(one.state.megabytes)} for one in samples]),
-    ):
+    ]
+    for name, unit, shown in plots:
         keys = sorted({key for values in shown for key in values})
         series = [
-            Series(key, [(one.minutes, float(values.get(key, 0))) for one, values in zip(samples, shown, strict=True)])
+            Series(key, [(one.minutes, values.get(key, 0.0)) for one, values in zip(samples, shown, strict=True)])
             for key in keys
         ]
         (RESULTS / f"scale-{name}.svg").write_text(svg(name.capitalize(), "minutes", unit, series))

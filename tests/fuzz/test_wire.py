@@ -30,7 +30,6 @@ from weavegen.sandbox.client_session import (
     SessionBroken,
     await_result,
     block_messages,
-    no_blocks,
     no_tools,
     silent,
     undecided,
@@ -130,7 +129,7 @@ class Box:
         began = time.monotonic()
         try:
             with ClientSession(self.path, 1.0) as session:
-                for message in block_messages(no_blocks, session.hello()):
+                for message in block_messages(lambda since: [], session.hello()):
                     session.send(message)
                 session.send({"op": {"step_id": 1}})
                 return await_result(session, undecided, silent, private_channels(), no_tools, 1, step)

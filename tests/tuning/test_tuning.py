@@ -555,8 +555,8 @@ def test_two_processes_with_fsdp_write_whole_weights(tmp_path: Path, trl_environ
     }  # fmt: skip
     files = []
     for name, options in kinds.items():
-        given = {"model": str(model), "data": str(tmp_path), "out": str(tmp_path / name), "rates": {"text": 1e-2}}
-        given |= {"methods": ("text",), "batch": 2, "window": 64, **options}
+        folders = {"model": str(model), "data": str(tmp_path), "out": str(tmp_path / name)}
+        given = {**folders, "rates": {"text": 1e-2}, "methods": ("text",), "batch": 2, "window": 64, **options}
         files.append(tmp_path / f"{name}.json")
         files[-1].write_bytes(msgspec.json.encode(given))
     environ |= {
@@ -571,9 +571,9 @@ def test_two_processes_with_fsdp_write_whole_weights(tmp_path: Path, trl_environ
             own = environ | {"RANK": rank, "LOCAL_RANK": rank}
             with (tmp_path / rank).open("w") as log:
                 running.append(subprocess.Popen(command, cwd=tmp_path, env=own, stdout=log, stderr=log))
-        for rank, process in enumerate(running):
-            assert process.wait(500) == 0, (tmp_path / str(rank)).read_text()[-3000:]
-            assert "FSDP divides the weights for one trainer" in (tmp_path / str(rank)).read_text()
+        for number, process in enumerate(running):
+            assert process.wait(500) == 0, (tmp_path / str(number)).read_text()[-3000:]
+            assert "FSDP divides the weights for one trainer" in (tmp_path / str(number)).read_text()
     finally:
         for process in running:
             process.kill()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.support import ROOT
 
-TIERS = {"tests.support", "tests.chaos"}
-"""Packages that any test module may import from. `tests.chaos` is also a program."""
+TIERS = {"tests.support", "tests.chaos", "tests.compat"}
+"""Packages that any test module may import from. The last two are also programs."""
 FOLDERS = ("tests", "bench", "simulation", "weavegen_nano")
 
 
