@@ -18,7 +18,7 @@ from weavegen.store import urls
 from weavegen.store.session import pooled
 
 DOCUMENT = ROOT / "docs" / "operating.md"
-TEXTS = "select id, string_agg(rendered, '' order by index) from traces t join blocks b on b.trace_id = t.id group by 1"
+TEXTS = "select trace_id, string_agg(rendered, '' order by index) from blocks group by 1"
 
 
 @pytest.fixture
