@@ -270,8 +270,8 @@ def test_solution(world: World, tmp_path: Path) -> None:
         ("ln -s /etc/passwd /logs/verifier/reward.txt", None, "task"),
         ("test -e /work/answer.txt || echo 1 > /logs/verifier/reward.txt", None, "agent"),
         ("echo 'curl: (6) Could not resolve host: example.test'", None, "infrastructure"),
-        ("apt-get update; echo 0 > /logs/verifier/reward.txt", None, "infrastructure"),
-        ("apt-get update; echo 1 > /logs/verifier/reward.txt", {"reward": 1.0}, None),
+        ("apt-get -o Acquire::Retries=0 update; echo 0 > /logs/verifier/reward.txt", None, "infrastructure"),
+        ("apt-get -o Acquire::Retries=0 update; echo 1 > /logs/verifier/reward.txt", {"reward": 1.0}, None),
         (
             "echo 'Failed to establish a new connection: [Errno 111] Connection refused'; echo 0 > /logs/verifier/reward.txt",
             {"reward": 0.0},

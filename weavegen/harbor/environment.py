@@ -171,7 +171,7 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc] # harbor is 
         """Copy a file or a folder into a folder of the box, under a name. Root owns the copy."""
         with tempfile.TemporaryFile() as packed, open(os.devnull, "wb") as nothing:
             with tarfile.open(fileobj=packed, mode="w") as archive:
-                archive.add(source, arcname=name, filter=lambda entry: entry.replace(uid=0, gid=0, uname="", gname=""))
+                archive.add(source, arcname=name, filter=_owned_by_root)
             packed.seek(0)
             await self._transfer({"put": folder}, packed, nothing)
 
@@ -203,6 +203,10 @@ class BubblewrapEnvironment(BaseEnvironment):  # type: ignore[misc] # harbor is 
             request |= {"user": "0", "environ": {}}
             if await self._request(request, None, out, err, given) != 0:
                 raise RuntimeError(f"the files could not be copied: {_text(err).strip()[-500:]}")
+
+
+def _owned_by_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    return entry.replace(uid=0, gid=0, uname="", gname="", deep=False)
 
 
 def _text(file: IO[bytes]) -> str:
