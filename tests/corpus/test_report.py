@@ -19,7 +19,7 @@ from weavegen.config import Config
 from weavegen.database import Database, Statement
 from weavegen.errors import UsageError
 from weavegen.viewer import report_page
-from weavegen.viewer.report import Report, effective, read, refresh
+from weavegen.viewer.report import Report, cost, effective, read, refresh
 
 HOSTILE = (
     "</pre></style></svg><script>alert(1)</script><img src=http://example.org/x onerror=alert(2)>\x1b[31m\u202e{{7*7}}"
@@ -96,6 +96,13 @@ def test_the_cost_follows_its_formulas(corpus: Database, report: Report) -> None
     assert report["cost"]["sampled_tokens"] == pytest.approx(sampled / kept)
     assert report["cost"]["computed_tokens"] == pytest.approx((sampled + computed) / kept)
     assert report["cost"]["gpu_seconds"] == pytest.approx(2 * report["cost"]["server_seconds"])
+
+
+def test_without_kept_tokens_the_cost_is_unknown() -> None:
+    sums = {"kept_megabytes": 0.0, "sampled_tokens": 5, "seconds": None, "servers": 0, "model_seconds": None}
+    prompts = {"computed": None, "told_share": None, "cached_share": None}
+    found = cost(sums, prompts, 1)
+    assert {name: value for name, value in found.items() if value is not None} == {"gpus_per_server": 1}
 
 
 def test_best_and_worst_are_the_extremes(corpus: Database, report: Report) -> None:
@@ -212,9 +219,7 @@ def test_a_job_without_started_traces_has_a_report(db: Database) -> None:
     job = enqueue(db, 2)
     with db.connect() as conn:
         list(refresh(conn, job))
-        found = read(conn, job, simulation=True)
-    assert {name: value for name, value in found["cost"].items() if value is not None} == {"gpus_per_server": 1}
-    text = report_page.html(found)
+        text = report_page.html(read(conn, job, simulation=True))
     assert "2 of 2 traces are still to be written" in text
     assert text.count("nothing to measure") == 6
     assert "SIMULATED MODEL DATA" in text

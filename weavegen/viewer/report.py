@@ -96,11 +96,33 @@ def read(conn: Connection, job: int, gpus: int = 1, seconds: float = 600.0, *, s
         "sums": sums,
         "part": bin_seconds,  # width of a bin of the time axis
         "throughput": rows("throughput", part=int(bin_seconds)),
-        "cost": rows("cost", gpus=gpus)[0],
+        "cost": cost(sums, rows("prompts")[0], gpus),
         "best": rows("examples", sign=1),
         "worst": rows("examples", sign=-1),
         "program_scores": [row["score"] for row in rows("program_scores")],
         "effective": effective(tables["revisions"][-1]["settings"]),
+    }
+
+
+def cost(sums: Row, prompts: Row, gpus: int) -> Row:
+    """The cost of a kept megabyte; docs/report.md has the formulas. None if nothing was kept, or it is unknown."""
+    kept = sums["kept_megabytes"] or None
+    sampled, seconds, servers = sums["sampled_tokens"], sums["seconds"], sums["servers"]
+
+    def per_megabyte(value: float | None) -> float | None:
+        return None if kept is None or value is None else float(value) / kept
+
+    server_seconds = None if seconds is None or not servers else seconds * servers
+    return {
+        "kept_megabytes": kept,
+        "gpus_per_server": gpus,
+        "sampled_tokens": per_megabyte(sampled),
+        "computed_tokens": per_megabyte(None if prompts["computed"] is None else float(sampled + prompts["computed"])),
+        "told_share": prompts["told_share"],
+        "cached_share": prompts["cached_share"],
+        "model_seconds": per_megabyte(sums["model_seconds"]),
+        "server_seconds": per_megabyte(server_seconds),
+        "gpu_seconds": per_megabyte(None if server_seconds is None else server_seconds * gpus),
     }
 
 
