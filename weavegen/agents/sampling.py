@@ -145,5 +145,5 @@ def try_best(t: Tick, request: BlockRequest, candidates: Sequence[ScoredCandidat
 
 def drawn(t: Tick, candidates: Sequence[ScoredCandidate]) -> ScoredCandidate:
     """One of the candidates, by softmax(score); if some were tried, among those that got furthest."""
-    candidates = furthest(candidates, [candidate.achieved for candidate in candidates])
+    candidates = furthest(candidates)
     return candidates[draw([candidate.score for candidate in candidates], t.seed("draw"))]

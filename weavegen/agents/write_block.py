@@ -103,7 +103,7 @@ def search(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
         if number == 1 and request.type in RETRIEVES:
             draft, prompt = yield from retrieve(t, draft, prompt)
         if number and s.show_draft:
-            best = max(furthest(candidates, [one.achieved for one in candidates]), key=lambda one: one.score)
+            best = max(furthest(candidates), key=lambda one: one.score)
             prompt = msgspec.structs.replace(prompt, draft=best.verdict.rewritten)
         candidates = yield from sample(t, request, prompt, n, number)
         candidates = yield from try_best(t, request, candidates)
@@ -112,9 +112,9 @@ def search(t: Tick, request: BlockRequest, draft: Append) -> Part[Search]:
         if may_end and good_enough(candidates, s.tree_accept if is_tree else s.accept, t.subagent):
             break
     else:
-        if is_tree and request.type in RETRIEVES:
-            draft, prompt = yield from retrieve(t, draft, prompt)
         if is_tree:
+            if request.type in RETRIEVES:
+                draft, prompt = yield from retrieve(t, draft, prompt)
             found.append((draft, prompt, (yield from tree_search(t, request, prompt))))
     return max(reversed(found), key=lambda one: one[2].achieved if one[2].ran else 0.0)
 

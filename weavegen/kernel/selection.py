@@ -4,11 +4,10 @@ import math
 import random
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from weavegen.kernel.steps import Penalties, YesNo
 
-T = TypeVar("T")
 Line: TypeAlias = tuple[float, float]
 """A correction of log odds: slope and intercept."""
 FLOOR = 1e-9
@@ -67,7 +66,17 @@ def achieved(ran: bool | None, compiles: bool, checks: Sequence[bool] = (), soun
     return (2.0 + sum(checks) / max(len(checks), 1) if sound else 1.5) if ran else 0.5
 
 
-def furthest(candidates: Sequence[T], achieved: Sequence[float]) -> list[T]:
+class Tried(Protocol):
+    """A candidate that may have been tried."""
+
+    @property
+    def achieved(self) -> float: ...
+
+
+T = TypeVar("T", bound=Tried)
+
+
+def furthest(candidates: Sequence[T]) -> list[T]:
     """Those that got furthest when they were tried; all if none ran or failed then."""
-    tried = not {0.0, 1.0}.issuperset(achieved)
-    return [one for one, own in zip(candidates, achieved, strict=True) if not tried or own == max(achieved)]
+    most, tried = max(one.achieved for one in candidates), any(one.achieved not in (0.0, 1.0) for one in candidates)
+    return [one for one in candidates if not tried or one.achieved == most]

@@ -149,7 +149,7 @@ def verdict(members: list[Candidate], chosen: Candidate | None, is_tree: bool) -
 
 def set_shares(members: list[Candidate]) -> None:
     """Set the probability of each candidate in the draw: softmax of what the selection used."""
-    members = furthest(members, [candidate.achieved for candidate in members])
+    members = furthest(members)
     scores = [_selection(candidate) for candidate in members]
     if -math.inf in scores:
         return
