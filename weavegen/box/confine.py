@@ -32,12 +32,7 @@ REFUSE = ERRNO | 1
 """The call fails with EPERM."""
 NUMBER_OFFSET, ARCHITECTURE_OFFSET = 0, 4
 """Offsets in struct seccomp_data of linux/seccomp.h."""
-PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 4, 22, 38, 2
-
-
-def hide_memory(hidden: bool = True) -> None:
-    """Let no other process of this user read or write this one's memory and open files. Forks inherit this."""
-    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, int(not hidden), 0, 0, 0)
+PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 22, 38, 2
 
 
 def confine() -> None:

@@ -17,7 +17,7 @@ import types
 from typing import Any
 
 from weavegen.box import api, guard, importing, wire
-from weavegen.box.confine import hide_memory
+from weavegen.box.memory import hide_memory
 from weavegen.box.plain import failure, plain, remember_source, show
 from weavegen.box.user import begin
 

@@ -23,7 +23,7 @@ from json import loads
 from typing import TYPE_CHECKING, Any
 
 from weavegen.box import api, guard, weave_agent
-from weavegen.box.confine import hide_memory
+from weavegen.box.memory import hide_memory
 from weavegen.box.server import REFUSALS
 from weavegen.box.wire import MAX_BYTES_FROM_BOX, BrokenFrame, frame, parse, read_frame, write
 
