@@ -6,6 +6,6 @@ PR_SET_DUMPABLE = 4
 
 def hide_memory(hidden: bool = True) -> None:
     """Let no other process of this user read or write this one's memory and open files. Forks inherit this."""
-    import ctypes  # here, because process 1 forks before: it alone would keep the memory of this module's import
+    import ctypes  # not above: process 1 of a box imports as little as possible before it forks
 
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, int(not hidden), 0, 0, 0)

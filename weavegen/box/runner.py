@@ -100,7 +100,8 @@ class Runner:
         self.output.take()  # discard the output since the last operation
         acts = op["op"] == "bootstrap" or op.get("type") == "action"
         self.enter(op["subagent"], grounded.Labels(), acts=acts, shows=op["op"] == "begin")
-        result = self.result = dict[str, Any]()
+        self.result: dict[str, Any] = {}
+        result = self.result
         try:
             if self.mock is None and op["subagent"] not in self.tree.agents:
                 raise RuntimeError(f"there is no subagent {op['subagent']!r}: {REBUILT_DIFFERENTLY}")

@@ -114,6 +114,14 @@ def drop_connections(listener: socket.socket) -> None:
             listener.settimeout(timeout)
 
 
+def restart_servers() -> None:
+    """Serve again in a copy, whose threads are gone."""
+    for server in list(servers):
+        del servers[server]
+        server._BaseServer__is_shut_down = threading.Event()
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
 class Files:
     """The files of some folders as they are now."""
 
@@ -393,10 +401,7 @@ def run_copy(runner: "Runner", op: dict[str, Any], answers: int, told: int, prin
     runner.output = Output(printed)  # type: ignore[assignment]
     runner.server = Relay(answers, told)  # type: ignore[assignment]
     api.work = api.delegate = weave_agent.write = waits  # type: ignore[assignment]
-    for server in list(servers):  # its thread is gone
-        del servers[server]
-        server._BaseServer__is_shut_down = threading.Event()
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    restart_servers()
     result = runner.execute({**op, "op": "run"})
     error = result.get("error")
     if error is not None and error["type"] == NotTried.__name__:

@@ -146,11 +146,14 @@ def check_schema(value: dict[str, Any], schema: dict[str, Any]) -> None:
     rules = whole["properties"]
     asked = [*whole.get("required", rules), *(key for key in rules if key in value)]
     check_keys(value, {key: rules.get(key, {}) for key in asked})
-    if any(rule.keys() - {"type", "enum"} for rule in rules.values()):
-        with contextlib.suppress(ImportError):
-            jsonschema = importlib.import_module("jsonschema")
-            for error in jsonschema.Draft202012Validator(whole).iter_errors(value):
-                raise ValueError(f"{error.json_path.removeprefix('$.')!r}: {error.message}")
+    if not any(rule.keys() - {"type", "enum"} for rule in rules.values()):
+        return
+    try:
+        jsonschema = importlib.import_module("jsonschema")
+    except ImportError:
+        return
+    for error in jsonschema.Draft202012Validator(whole).iter_errors(value):
+        raise ValueError(f"{error.json_path.removeprefix('$.')!r}: {error.message}")
 
 
 def standard(rule: Any) -> Any:

@@ -80,8 +80,7 @@ def recorded(conn: Connection, row: Any, situation: str) -> Iterator[Row]:
 def hindsight(conn: Connection, row: Any, situation: str, frequencies: Counter[str]) -> Row | None:
     """The shortest query of the situation's words that finds the action; None if there is none."""
     in_block = set(words(row["body"]))
-    telling = (word for word in dict.fromkeys(words(situation)) if len(word) >= MIN_WORD_CHARS and word not in COMMON)
-    shared = [word for word in telling if word in in_block and re.search("[^0-9_]", word)]  # not a number
+    shared = [word for word in dict.fromkeys(words(situation)) if word in in_block and is_informative(word)]
     rarest = sorted(shared, key=lambda word: (frequencies[word], word))[:MAX_WORDS]
     for count in sorted({min(REQUIRED_WORDS, len(rarest)), len(rarest)} - {0}):
         required = [f"+{word}" for word in rarest[: min(count, REQUIRED_WORDS)]]
@@ -122,6 +121,11 @@ def search(conn: Connection, text: str) -> Sequence[Hit]:
     """The best MAX_HITS hits of a query in the whole corpus."""
     parsed = parse(text)
     return [] if parsed is None else corpus_index.search(conn, parsed, Scope(), least_score=0.0, top_k=MAX_HITS)
+
+
+def is_informative(word: str) -> bool:
+    """Whether a word is not a particle or a number."""
+    return len(word) >= MIN_WORD_CHARS and re.search("[^0-9_]", word) is not None and word not in COMMON
 
 
 COMMON = set(

@@ -198,8 +198,8 @@ class Verifier:
         reward.json that the tests do not write comes from a program of the agent's that they have started.
         """
         rewards = verdict.rewards
-        alone = self.network == "none" and self.step.verifier.internet and not verdict.passed
-        offline = alone and NETWORK_ERRORS.search(verdict.output) is not None
+        may_want = self.network == "none" and self.step.verifier.internet and not verdict.passed
+        offline = may_want and NETWORK_ERRORS.search(verdict.output) is not None
         strange = rewards is not None and verdict.has_json and not self.names_json()
         if rewards is not None and not offline and not strange:
             return verdict
