@@ -159,6 +159,19 @@ def test_killed_environments_are_rebuilt(alone: Installation, undisturbed: list[
     assert alone.bodies(job) == undisturbed
 
 
+def run_file(alone: Installation, name: str, text: str, *options: str) -> int:
+    """Run a bootstrap file with one worker until its trace is over. Returns the job."""
+    file = alone.home / name
+    file.write_text(text)
+    worker = alone.worker("patient", queues(alone), concurrency=4)
+    try:
+        job = int(alone.json("enqueue", file, "--seed", "1", *options)["job"])
+        alone.wait(job)
+    finally:
+        kill(worker)
+    return job
+
+
 KILLING = """
 import os
 
@@ -178,14 +191,7 @@ self.add_action("Start", action_start)
 
 def test_trials_that_keep_killing_the_environment_are_given_up(alone: Installation) -> None:
     """After the second time the block is chosen without trials, in no later round either, and the trace goes on."""
-    file = alone.home / "killing.py"
-    file.write_text(KILLING)
-    worker = alone.worker("patient", queues(alone), concurrency=4)
-    try:
-        job = int(alone.json("enqueue", file, "--ticks", "1", "--seed", "1", *TRIALS)["job"])
-        alone.wait(job)
-    finally:
-        kill(worker)
+    job = run_file(alone, "killing.py", KILLING, "--ticks", "1", *TRIALS)
     of_job = "join traces t on t.id = e.trace_id where t.job_id = :job"
     assert alone.sql("select status, ticks from traces where job_id = :job", job=job) == [("ended", 1)]
     notes = alone.sql(f"select e.detail from events e {of_job} and e.kind = 'not tried'", job=job)
@@ -208,14 +214,7 @@ self.add_action("Start", action_start)
 
 
 def test_a_trace_that_keeps_killing_its_process_ends_with_the_reason(alone: Installation) -> None:
-    file = alone.home / "suicidal.py"
-    file.write_text(SUICIDAL)
-    worker = alone.worker("patient", queues(alone), concurrency=4)
-    try:
-        job = int(alone.json("enqueue", file, "--ticks", "4", "--seed", "1")["job"])
-        alone.wait(job)
-    finally:
-        kill(worker)
+    job = run_file(alone, "suicidal.py", SUICIDAL, "--ticks", "4")
     [(status, kind, failure)] = alone.sql(
         "select status, failure_kind, failure from traces where job_id = :job", job=job
     )
